@@ -1,0 +1,129 @@
+// JSON in and out. Json is an owning tree with object keys in the order received (duplicate keys
+// keep the first position and the last value) and numbers with their exact 64-bit integer where
+// they are integers. parse_json never throws and never recurses without a limit; the library behind
+// it (simdjson, with Boost.JSON for integers beyond 64 bits) stays in json.cc.
+//
+// JsonWriter appends compact JSON to a string: no tree, for hot paths such as streamed events.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace fathom {
+
+class Json {
+  public:
+    enum class Kind { null, boolean, integer, unsigned_integer, real, string, array, object };
+    using Array = std::vector<Json>;
+    using Member = std::pair<std::string, Json>;
+    using Object = std::vector<Member>;
+
+    Json() = default;              // null
+    Json(bool value);              // NOLINT(google-explicit-constructor)
+    Json(int value);               // NOLINT(google-explicit-constructor)
+    Json(std::int64_t value);      // NOLINT(google-explicit-constructor)
+    Json(std::uint64_t value);     // NOLINT(google-explicit-constructor)
+    Json(double value);            // NOLINT(google-explicit-constructor)
+    Json(std::string value);       // NOLINT(google-explicit-constructor)
+    Json(std::string_view value);  // NOLINT(google-explicit-constructor)
+    Json(const char* value);       // NOLINT(google-explicit-constructor)
+    Json(Array value);             // NOLINT(google-explicit-constructor)
+    static Json object(Object members = {});
+    static Json array(Array items = {});
+
+    Kind kind() const { return kind_; }
+    const char* kind_name() const;  // "null", "boolean", "integer", "number", "string", ...
+    bool is_null() const { return kind_ == Kind::null; }
+    bool is_bool() const { return kind_ == Kind::boolean; }
+    bool is_integer() const { return kind_ == Kind::integer || kind_ == Kind::unsigned_integer; }
+    bool is_number() const { return is_integer() || kind_ == Kind::real; }
+    bool is_string() const { return kind_ == Kind::string; }
+    bool is_array() const { return kind_ == Kind::array; }
+    bool is_object() const { return kind_ == Kind::object; }
+
+    // Typed reads; the kind must match (CHECK). as_double accepts every number; as_int64 needs an
+    // integer within int64.
+    bool as_bool() const;
+    std::int64_t as_int64() const;
+    std::uint64_t as_uint64() const;
+    double as_double() const;
+    const std::string& as_string() const;
+    const Array& items() const;
+    const Object& members() const;
+    Array& items();
+    Object& members();
+
+    // The member's value, or nullptr when absent (or when this is no object).
+    const Json* find(std::string_view key) const;
+    // Sets a member, replacing an earlier one of that name. This must be an object (or null, which
+    // becomes one).
+    void set(std::string_view key, Json value);
+    void push_back(Json value);  // this must be an array (or null, which becomes one)
+
+    std::string dump() const;         // compact
+    std::string dump_pretty() const;  // two-space indentation, for people
+    friend bool operator==(const Json&, const Json&) = default;
+
+  private:
+    Kind kind_ = Kind::null;
+    bool bool_ = false;
+    std::int64_t int_ = 0;  // integer; unsigned_integer stores its bits here
+    double real_ = 0;
+    std::string string_;
+    Array array_;
+    Object object_;
+};
+
+struct JsonLimits {
+    std::size_t bytes_max = std::size_t{256} << 20;
+    int depth_max = 128;
+};
+
+// Parses one JSON text (surrounded by white space at most). Errors say what is wrong and at which
+// byte where the library knows it.
+Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
+// Reads and parses a file; errors carry the path.
+Result<Json> parse_json_file(const std::string& path, const JsonLimits& limits = {});
+
+// Typed member access with messages that name the field, for readers of configs and requests:
+// "text_config.hidden_size: expected a positive integer, got string".
+Result<std::int64_t> json_int(const Json& object, std::string_view key, std::string_view where);
+Result<double> json_double(const Json& object, std::string_view key, std::string_view where);
+Result<std::string> json_string(const Json& object, std::string_view key, std::string_view where);
+Result<bool> json_bool(const Json& object, std::string_view key, std::string_view where);
+
+// Appends `text` as a JSON string with quotes. Escapes only what must be; invalid UTF-8 becomes
+// U+FFFD.
+void append_json_string(std::string& out, std::string_view text);
+
+class JsonWriter {
+  public:
+    explicit JsonWriter(std::string& out) : out_(out) {}
+    JsonWriter& begin_object();
+    JsonWriter& end_object();
+    JsonWriter& begin_array();
+    JsonWriter& end_array();
+    JsonWriter& key(std::string_view name);
+    JsonWriter& value(std::string_view text);
+    JsonWriter& value(const char* text) { return value(std::string_view(text)); }
+    JsonWriter& value(std::int64_t number);
+    JsonWriter& value(std::uint64_t number);
+    JsonWriter& value(int number) { return value(static_cast<std::int64_t>(number)); }
+    JsonWriter& value(
+        double number);  // shortest form that round-trips; NaN and infinities give null
+    JsonWriter& value(bool flag);
+    JsonWriter& null();
+    JsonWriter& value(const Json& json);
+
+  private:
+    void separate();
+    std::string& out_;
+    bool need_comma_ = false;
+};
+
+}  // namespace fathom

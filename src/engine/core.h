@@ -1,0 +1,53 @@
+// EngineCore: the step loop without a thread. add() queues a request, step() plans and runs one
+// batch and sends events, cancel() drops a request at the next step boundary. Engine (engine.h)
+// runs one on its own thread behind a bounded mailbox; `fathom verify` and tests drive it directly.
+// The same object serves both: there is no second code path.
+//
+// A step holds one row for every decoding sequence and chunks of prompts in arrival order. Rules:
+//   * pages are taken when a chunk needs them, not for the whole prompt;
+//   * a request that cannot run now (no page, not ready) never blocks the ones behind it;
+//   * when decoding sequences need pages and none is free, the youngest sequence gives its pages
+//   back and
+//     is recomputed later: its prompt by the same prefill mode, its output teacher-forced, so its
+//     tokens stay the same bits;
+//   * a request whose prompt and output could never fit is refused when it is added.
+//
+// One thread calls everything here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "base/result.h"
+#include "engine/types.h"
+#include "model/model.h"
+
+namespace fathom {
+
+class EngineCore {
+  public:
+    // Checks the configuration against the model: tail_tokens >= window + γ + 1, step sizes within
+    // the model's rows_max, at least one page per sequence. `metrics` may be null.
+    static Result<std::unique_ptr<EngineCore>> create(std::unique_ptr<Model> model,
+                                                      const EngineConfig& config,
+                                                      const Clock& clock, MetricsRegistry* metrics);
+    virtual ~EngineCore() = default;
+
+    // invalid_argument: empty or too long prompt, token out of range, bad sampling values, …;
+    // resource_exhausted: the waiting queue is full.
+    virtual Status add(EngineRequest request, std::shared_ptr<EventSink> sink) = 0;
+    // Unknown ids are ignored: the request may have finished meanwhile.
+    virtual void cancel(std::uint64_t id) = 0;
+    // Runs one step; false when there was nothing to run.
+    virtual bool step() = 0;
+    virtual bool idle() const = 0;  // no request waiting or running
+
+    virtual EngineStats stats() const = 0;
+    virtual const Model& model() const = 0;
+    virtual const EngineConfig& config() const = 0;
+    virtual void set_probe(Probe* probe) = 0;  // for verify; null to remove
+};
+
+}  // namespace fathom

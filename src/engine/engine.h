@@ -1,0 +1,39 @@
+// Engine: an EngineCore on a thread of its own. Requests and cancellations are messages in a
+// bounded mailbox; events come back through each request's EventSink. Any thread may call the
+// public functions.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "engine/core.h"
+#include "engine/types.h"
+
+namespace fathom {
+
+class Engine {
+  public:
+    explicit Engine(std::unique_ptr<EngineCore> core);
+    ~Engine();  // cancels what is live (their sinks see `cancelled`) and joins
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
+
+    // resource_exhausted when the mailbox is full. Refusals that the core makes later arrive as an
+    // event with finish == error.
+    Status submit(EngineRequest request, std::shared_ptr<EventSink> sink);
+    void cancel(std::uint64_t id);  // never lost, even when the mailbox is full
+
+    EngineStats stats() const;  // a snapshot, at most one step old
+    const ModelConfig& model_config() const;
+    const EngineConfig& config() const;
+    // Microseconds since the engine last finished a step while work was waiting; 0 when idle. For
+    // health.
+    std::int64_t stalled_us() const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fathom

@@ -1,0 +1,124 @@
+// The messages between a request's owner and an engine. A request carries all that decides its
+// tokens; events carry tokens with their index, so an owner can append exactly what extends its log
+// and drop what it has (serving.md 3.3). Plain values: nothing here is shared between threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "model/kv_cache.h"
+
+namespace fathom {
+
+// temperature 0 is argmax (ties to the lower id). Otherwise: logits / temperature, then top-k,
+// top-p and min-p are taken on the tempered distribution and intersected, survivors are
+// renormalised and one is drawn with random_uniform(seed, sample_token, position). A token survives
+// top-p when the mass strictly before it (descending, lower id first among equals) is <= top_p...
+// so the first always survives.
+struct SamplingParams {
+    double temperature = 1.0;  // [0, 2]
+    std::int64_t top_k = 0;    // 0: off
+    double top_p = 1.0;        // (0, 1]
+    double min_p = 0.0;        // [0, 1]: drop tokens below min_p × the largest probability
+    std::uint64_t seed = 0;
+};
+
+// Which rows of a prompt run the decoder half (model.md 2.2).
+enum class PrefillMode {
+    exact,   // all rows: the oracle
+    tail,    // the last tail_tokens rows only: what production does
+    masked,  // all rows, but the last tail_tokens see the windows that `tail` would give them;
+             // bit-equal to tail on those rows
+    halo,  // tail with window + (decoder layers − 1)(window − 1) rows: the last row equals exact
+};
+const char* prefill_mode_name(PrefillMode mode);
+Result<PrefillMode> parse_prefill_mode(const std::string& name);
+
+// A prefix of computed pages that another request may map read-only, and optionally the encoder's
+// windows at its end. Holds references: pages return to the pool when the last holder is gone.
+class Prefix;
+
+struct EngineRequest {
+    std::uint64_t id = 0;         // unique among live requests of one engine; chosen by the owner
+    std::uint32_t attempt = 0;    // strictly increasing per request; echoed in events
+    std::vector<TokenId> prompt;  // at least one token
+    // Tokens already committed (a resumed or teacher-forced request): they are fed instead of
+    // sampled and not reported again. Output indices count them.
+    std::vector<TokenId> committed;
+    SamplingParams sampling;
+    std::int64_t max_tokens = 16;      // output tokens, `committed` included
+    std::vector<TokenId> stop_tokens;  // finish with stop_token; the token itself is reported
+    std::int64_t deadline_us = 0;      // on the engine's clock; 0: none
+
+    // For checking and for prefix reuse; a plain request leaves them alone.
+    PrefillMode prefill = PrefillMode::tail;
+    bool override_prefill = false;   // false: the engine's configured mode and tail length
+    std::int64_t tail_tokens = 0;    // with override_prefill
+    std::int64_t logits_begin = -1;  // observe logits from this position on; −1: sampled rows only
+    std::vector<std::uint8_t> in_image;     // beside prompt, or empty
+    std::vector<EmbeddingSpan> embeddings;  // borrowed rows must outlive the request
+    std::shared_ptr<const Prefix> prefix;   // pages to start from
+    bool use_snapshot = false;  // continue from the prefix's windows instead of replaying
+    std::int64_t capture_prefix_at =
+        0;  // a block boundary in the prompt to save a Prefix at; 0: none
+};
+
+enum class FinishReason { none, stop_token, length, cancelled, deadline, error };
+const char* finish_reason_name(FinishReason reason);
+
+// What makes a run repeatable (design.md, Anchors).
+struct Anchors {
+    std::int64_t hit_tokens = 0;
+    std::int64_t encoder_floor = 0;
+    std::int64_t decoder_floor = 0;
+    const char* window_source = "none";  // none | replay | snapshot
+    PrefillMode mode = PrefillMode::exact;
+};
+
+struct EngineEvent {
+    std::uint64_t id = 0;
+    std::uint32_t attempt = 0;
+    std::int64_t first_index = 0;  // output index of tokens[0]
+    std::vector<TokenId> tokens;
+    FinishReason finish = FinishReason::none;
+    Status status;  // set when finish == error
+    std::int64_t cached_tokens =
+        0;  // prompt tokens that were not computed, known from the first token on
+    Anchors anchors;
+    std::shared_ptr<const Prefix> prefix;  // answer to capture_prefix_at
+};
+
+// Where events of one request go. Called on the engine's thread; must not block (post to an
+// executor).
+class EventSink {
+  public:
+    virtual ~EventSink() = default;
+    virtual void on_event(EngineEvent event) = 0;
+    // Observed logits of one row (only with logits_begin >= 0): the logits that predict position
+    // + 1.
+    virtual void on_logits(std::uint64_t /*id*/, std::int64_t /*position*/,
+                           std::span<const float> /*logits*/) {}
+};
+
+struct EngineConfig {
+    std::int64_t pages = 0;              // KV pages in the arena
+    std::int64_t sequences_max = 64;     // live sequences
+    std::int64_t step_tokens_max = 512;  // rows in a step, decode rows included
+    std::int64_t prefill_chunk_max = 512;
+    std::int64_t waiting_max = 1024;  // queued requests; more are refused with resource_exhausted
+    PrefillMode prefill = PrefillMode::tail;
+    std::int64_t tail_tokens = 140;  // floor: window + γ + 1
+};
+
+struct EngineStats {
+    std::int64_t running = 0, waiting = 0;
+    std::int64_t pages_total = 0, pages_used = 0;
+    std::uint64_t steps = 0, prompt_tokens = 0, output_tokens = 0, preemptions = 0;
+};
+
+}  // namespace fathom

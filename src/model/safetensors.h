@@ -1,0 +1,85 @@
+// One safetensors file, memory-mapped read-only: 8 bytes of header length, a JSON header
+// {name: {dtype, shape, data_offsets}}, then the bytes. Every offset is 64-bit and verified against
+// the file size before use: no overlap, no gap (strict), no arithmetic overflow, header at most 100
+// MB. Tensors are views into the mapping and live as long as the file. Immutable after open; any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace fathom {
+
+enum class TensorType : std::uint8_t {
+    f32,
+    bf16,
+    f16,
+    f64,
+    f8_e4m3,
+    f8_e8m0,
+    i8,
+    u8,
+    i16,
+    i32,
+    i64,
+    boolean
+};
+const char* tensor_type_name(TensorType type);  // "F32", "F8_E4M3", …, as in the file
+std::int64_t tensor_type_bytes(TensorType type);
+
+struct TensorInfo {
+    TensorType type = TensorType::f32;
+    std::vector<std::int64_t> shape;
+    std::uint64_t begin = 0, end = 0;  // bytes in the file, from its start
+};
+
+struct TensorRef {  // a tensor and where its bytes are
+    TensorType type = TensorType::f32;
+    std::vector<std::int64_t> shape;
+    const std::uint8_t* data = nullptr;
+    std::uint64_t bytes = 0;
+
+    std::int64_t elements() const;
+    std::string shape_text() const;  // "[512, 5120]"
+};
+
+// Parses a header's JSON text for a file with `data_bytes` bytes behind it. Split from open so that
+// it can be fuzzed. Offsets in the result are relative to the data section.
+Result<std::map<std::string, TensorInfo, std::less<>>> parse_safetensors_header(
+    std::string_view header, std::uint64_t data_bytes);
+
+class SafetensorsFile {
+  public:
+    static Result<std::unique_ptr<SafetensorsFile>> open(const std::string& path);
+    ~SafetensorsFile();
+    SafetensorsFile(const SafetensorsFile&) = delete;
+    SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+    const std::string& path() const { return path_; }
+    const std::map<std::string, TensorInfo, std::less<>>& tensors() const { return tensors_; }
+    Result<TensorRef> tensor(std::string_view name) const;
+
+  private:
+    SafetensorsFile() = default;
+    std::string path_;
+    const std::uint8_t* base_ = nullptr;
+    std::uint64_t bytes_ = 0;
+    std::map<std::string, TensorInfo, std::less<>> tensors_;
+};
+
+// Writes tensors in the same format, for generated models, tests and reports.
+struct TensorToWrite {
+    std::string name;
+    TensorType type = TensorType::f32;
+    std::vector<std::int64_t> shape;
+    const void* data = nullptr;
+};
+Status write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors);
+
+}  // namespace fathom
