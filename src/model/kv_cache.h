@@ -49,8 +49,9 @@ struct KvLayout {
     std::int64_t window = 0;
     std::int64_t layers = 0, encoder_layers = 0;
     std::int64_t ring_rows = 0;
-    std::int64_t ring_bytes = 0;   // of one layer: values of all rows, then scales of all rows
-    std::int64_t state_bytes = 0;  // rings of all layers and pending rows of one sequence
+    std::int64_t ring_bytes = 0;      // of one layer: values of all rows, then scales of all rows
+    std::int64_t pending_offset = 0;  // of the pending rows in a sequence's state
+    std::int64_t state_bytes = 0;     // rings of all layers and pending rows of one sequence
 
     const Owner* owner(int layer) const;  // nullptr when the layer owns nothing
     // Rows of an owner's caches over a sequence's pages.
@@ -83,6 +84,8 @@ struct EmbeddingSpan {
 
 struct SequenceState {
     explicit SequenceState(const KvLayout& layout);
+    SequenceState(SequenceState&&) = default;
+    SequenceState& operator=(SequenceState&&) = default;
 
     // What the model reads: ids of every position run so far and to be run (Engram looks back
     // three).
@@ -98,11 +101,15 @@ struct SequenceState {
     std::int64_t decoder_floor = 0;  // s: rows at or after s see decoder window keys from s on only
 
     KvRow ring_row(int layer, std::int64_t position) const;
+    // owner_number counts the ratio-2 owners in layer order.
     float* pending_u(int owner_number, std::int64_t position) const;  // [head_dim]
     float* pending_g(int owner_number, std::int64_t position) const;
 
     const KvLayout* layout = nullptr;
-    std::vector<std::uint8_t> memory;  // rings, then pending rows
+
+  private:
+    std::uint8_t* base() const;                 // 64-byte aligned start within memory
+    mutable std::vector<std::uint8_t> memory_;  // rings, then pending rows
 };
 
 // The encoder layers' last window rows before `position` (a block boundary), for an exact

@@ -1,0 +1,194 @@
+#include "model/kv_cache.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace fathom {
+
+namespace {
+
+std::int64_t row_bytes(KvFormat format, std::int64_t dim) {
+    return kv_value_bytes(format, dim) + kv_scale_bytes(format, dim);
+}
+
+}  // namespace
+
+KvLayout make_kv_layout(const ModelConfig& config, CacheStorage storage) {
+    KvLayout layout;
+    switch (storage) {
+        case CacheStorage::packed:
+            layout.index_format = KvFormat::index_fp4;
+            layout.main_format = config.fp4_main_kv ? KvFormat::main_fp4 : KvFormat::window_fp8;
+            layout.window_format = KvFormat::window_fp8;
+            break;
+        case CacheStorage::bf16:
+            layout.index_format = layout.main_format = layout.window_format = KvFormat::bf16;
+            break;
+        case CacheStorage::f32:
+            layout.index_format = layout.main_format = layout.window_format = KvFormat::f32;
+            break;
+    }
+    layout.index_dim = config.index_dim;
+    layout.head_dim = config.head_dim;
+    layout.window = config.window;
+    layout.layers = config.layers;
+    layout.encoder_layers = config.boundary();
+    layout.ring_rows = config.window + kDraftTokensMax + 1;
+    layout.ring_bytes = layout.ring_rows * row_bytes(layout.window_format, config.head_dim);
+
+    std::int64_t pending_owners = 0;
+    for (int layer = 0; layer < config.layers; ++layer) {
+        const LayerRole& role = config.roles[static_cast<std::size_t>(layer)];
+        if (!role.owns_kv) continue;
+        KvLayout::Owner owner;
+        owner.layer = layer;
+        owner.ratio = role.ratio;
+        owner.rows_per_page = kPageTokens / role.ratio;
+        if (role.owns_index_k) {
+            owner.index_values = layout.page_bytes;
+            owner.index_scales =
+                owner.index_values +
+                owner.rows_per_page * kv_value_bytes(layout.index_format, layout.index_dim);
+            layout.page_bytes +=
+                owner.rows_per_page * row_bytes(layout.index_format, layout.index_dim);
+        }
+        owner.main_values = layout.page_bytes;
+        owner.main_scales =
+            owner.main_values +
+            owner.rows_per_page * kv_value_bytes(layout.main_format, layout.head_dim);
+        layout.page_bytes += owner.rows_per_page * row_bytes(layout.main_format, layout.head_dim);
+        layout.owners.push_back(owner);
+        if (role.ratio == 2) ++pending_owners;
+    }
+    layout.pending_offset = (layout.layers * layout.ring_bytes + 63) / 64 * 64;
+    layout.state_bytes = layout.pending_offset + pending_owners * kPendingRows * 2 *
+                                                     config.head_dim *
+                                                     static_cast<std::int64_t>(sizeof(float));
+    return layout;
+}
+
+const KvLayout::Owner* KvLayout::owner(int layer) const {
+    for (const Owner& candidate : owners)
+        if (candidate.layer == layer) return &candidate;
+    return nullptr;
+}
+
+PagedRows KvLayout::index_rows(const Owner& owner, std::span<std::uint8_t* const> pages) const {
+    return {.pages = pages,
+            .format = index_format,
+            .dim = index_dim,
+            .rows_per_page = owner.rows_per_page,
+            .values_offset = owner.index_values,
+            .scales_offset = owner.index_scales};
+}
+
+PagedRows KvLayout::main_rows(const Owner& owner, std::span<std::uint8_t* const> pages) const {
+    return {.pages = pages,
+            .format = main_format,
+            .dim = head_dim,
+            .rows_per_page = owner.rows_per_page,
+            .values_offset = owner.main_values,
+            .scales_offset = owner.main_scales};
+}
+
+PageArena::PageArena(const KvLayout& layout, std::int64_t pages)
+    : pages_(pages), page_bytes_((layout.page_bytes + 63) / 64 * 64) {
+    FATHOM_CHECK(pages >= 0);
+    const std::int64_t bytes = std::max<std::int64_t>(pages_ * page_bytes_, 1);
+    void* memory = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    FATHOM_CHECK(memory != MAP_FAILED, "page arena: the memory plan allowed more than mmap grants");
+    memory_ = static_cast<std::uint8_t*>(memory);
+}
+
+PageArena::~PageArena() {
+    munmap(memory_, static_cast<std::size_t>(std::max<std::int64_t>(pages_ * page_bytes_, 1)));
+}
+
+std::uint8_t* PageArena::page(PageId id) const {
+    FATHOM_CHECK(id.value < static_cast<std::uint64_t>(pages_));
+    return memory_ + static_cast<std::int64_t>(id.value) * page_bytes_;
+}
+
+SequenceState::SequenceState(const KvLayout& kv_layout)
+    : layout(&kv_layout), memory_(static_cast<std::size_t>(kv_layout.state_bytes) + 63) {}
+
+std::uint8_t* SequenceState::base() const {
+    auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    address = (address + 63) / 64 * 64;
+    return reinterpret_cast<std::uint8_t*>(address);
+}
+
+KvRow SequenceState::ring_row(int layer, std::int64_t position) const {
+    const KvFormat format = layout->window_format;
+    const std::int64_t slot = position % layout->ring_rows;
+    const std::int64_t value_bytes = kv_value_bytes(format, layout->head_dim);
+    const std::int64_t scale_bytes = kv_scale_bytes(format, layout->head_dim);
+    std::uint8_t* ring = base() + layer * layout->ring_bytes;
+    return {
+        ring + slot * value_bytes,
+        scale_bytes == 0 ? nullptr : ring + layout->ring_rows * value_bytes + slot * scale_bytes};
+}
+
+float* SequenceState::pending_u(int owner_number, std::int64_t position) const {
+    const std::int64_t row = owner_number * kPendingRows + position % kPendingRows;
+    auto* rows = reinterpret_cast<float*>(base() + layout->pending_offset);
+    return rows + row * 2 * layout->head_dim;
+}
+
+float* SequenceState::pending_g(int owner_number, std::int64_t position) const {
+    return pending_u(owner_number, position) + layout->head_dim;
+}
+
+namespace {
+
+// Visits the rows a snapshot holds: positions (position − window, position) of each encoder layer.
+template <typename Visit>
+void for_each_snapshot_row(const SequenceState& state, std::int64_t position, Visit visit) {
+    const KvLayout& layout = *state.layout;
+    const std::int64_t first = std::max<std::int64_t>(0, position - (layout.window - 1));
+    for (int layer = 0; layer < layout.encoder_layers; ++layer)
+        for (std::int64_t p = first; p < position; ++p)
+            visit(state.ring_row(layer, p));
+}
+
+}  // namespace
+
+WindowSnapshot save_encoder_windows(const SequenceState& state, std::int64_t position) {
+    const KvLayout& layout = *state.layout;
+    const auto value_bytes =
+        static_cast<std::size_t>(kv_value_bytes(layout.window_format, layout.head_dim));
+    const auto scale_bytes =
+        static_cast<std::size_t>(kv_scale_bytes(layout.window_format, layout.head_dim));
+    WindowSnapshot snapshot{.position = position, .rows = {}};
+    for_each_snapshot_row(state, position, [&](KvRow row) {
+        snapshot.rows.insert(snapshot.rows.end(), row.values, row.values + value_bytes);
+        if (row.scales != nullptr)
+            snapshot.rows.insert(snapshot.rows.end(), row.scales, row.scales + scale_bytes);
+    });
+    return snapshot;
+}
+
+void restore_encoder_windows(const WindowSnapshot& snapshot, SequenceState& state) {
+    const KvLayout& layout = *state.layout;
+    const auto value_bytes =
+        static_cast<std::size_t>(kv_value_bytes(layout.window_format, layout.head_dim));
+    const auto scale_bytes =
+        static_cast<std::size_t>(kv_scale_bytes(layout.window_format, layout.head_dim));
+    std::size_t at = 0;
+    for_each_snapshot_row(state, snapshot.position, [&](KvRow row) {
+        FATHOM_CHECK(at + value_bytes + scale_bytes <= snapshot.rows.size());
+        std::memcpy(row.values, snapshot.rows.data() + at, value_bytes);
+        at += value_bytes;
+        if (row.scales == nullptr) return;
+        std::memcpy(row.scales, snapshot.rows.data() + at, scale_bytes);
+        at += scale_bytes;
+    });
+    FATHOM_CHECK(at == snapshot.rows.size(), "snapshot of another layout");
+}
+
+}  // namespace fathom
