@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,9 @@ class SafetensorsFile {
     const std::string& path() const { return path_; }
     const std::map<std::string, TensorInfo, std::less<>>& tensors() const { return tensors_; }
     Result<TensorRef> tensor(std::string_view name) const;
+    TensorRef view(const TensorInfo& info) const;  // info must be one of tensors()
+    // Tells the kernel that this tensor is read in scattered rows, so that it reads nothing ahead.
+    void advise_random(const TensorInfo& info) const;
 
   private:
     SafetensorsFile() = default;
@@ -73,7 +77,18 @@ class SafetensorsFile {
     std::map<std::string, TensorInfo, std::less<>> tensors_;
 };
 
-// Writes tensors in the same format, for generated models, tests and reports.
+// The index of a sharded checkpoint (model.safetensors.index.json): which shard holds which tensor.
+// Shard names are as written; whoever opens them must check that they are plain file names.
+struct SafetensorsIndex {
+    std::optional<std::uint64_t> total_size;  // metadata.total_size: bytes of all tensors
+    std::map<std::string, std::string, std::less<>> weight_map;
+};
+Result<SafetensorsIndex> parse_safetensors_index(std::string_view text);
+Result<SafetensorsIndex> read_safetensors_index(const std::string& path);
+
+// Writes tensors in the same format, for generated models, tests and reports. Tensors are laid out
+// by falling element size, so that each is aligned. Names must be unique and dimensions not
+// negative.
 struct TensorToWrite {
     std::string name;
     TensorType type = TensorType::f32;
