@@ -248,6 +248,7 @@ struct IndexScoreArgs {
     std::int64_t heads = 0;
     std::int64_t dim = 0;
     struct Query {
+        std::int64_t row = 0;  // of q and w
         PagedRows keys;
         std::int64_t visible = 0;  // L: rows [0, L) may be scored
         // Empty: all visible rows. Otherwise ascending block numbers; row r of block b is position
@@ -256,7 +257,7 @@ struct IndexScoreArgs {
         std::int64_t block_size = 0;
         std::span<float> scores;  // out; as long as the number of scored rows
     };
-    std::span<const Query> queries;  // [n]
+    std::span<const Query> queries;  // for any of the n rows
 };
 
 struct EngramTable {  // model.md 5.3: rows of dim E4M3 codes and dim/32 UE8M0 scales, or bf16 rows

@@ -1,0 +1,161 @@
+// The implementation behind Model (model.h): the block diagram of model.md 2.1, written against the
+// operators of kernels/ops.h. One file a sublayer:
+//   backbone.cc             load, forward, the block: Engram, attention, experts, head
+//   backbone_attention.cc   projections, window rows, lists, output projection (3.5, 3.8, 3.9)
+//   backbone_compressor.cc  latents, main KV and index keys of the owners      (3.6)
+//   backbone_indexer.cc     scores, candidates, selections                     (3.7)
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "model/batch.h"
+#include "model/engram.h"
+#include "model/model.h"
+#include "model/weights.h"
+
+namespace fathom {
+
+// A reusable matrix buffer; view() gives its first n rows.
+class Buffer {
+  public:
+    void reserve(std::int64_t rows, std::int64_t cols, DType dtype) {
+        dtype_ = dtype;
+        cols_ = cols;
+        // Elements of 8 bytes keep every dtype aligned.
+        memory_.resize(static_cast<std::size_t>((rows * cols * dtype_bytes(dtype) + 7) / 8));
+    }
+    Rows view(std::int64_t rows) { return view(rows, cols_); }
+    // The same memory with another row length (streams side by side or below each other).
+    Rows view(std::int64_t rows, std::int64_t cols) {
+        return {
+            .data = memory_.data(), .dtype = dtype_, .rows = rows, .cols = cols, .stride = cols};
+    }
+    std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.size()) * 8; }
+
+  private:
+    std::vector<std::uint64_t> memory_;
+    DType dtype_ = DType::bf16;
+    std::int64_t cols_ = 0;
+};
+
+// What an index source publishes for the layers that share its selection, one list a row of the
+// batch.
+struct Selection {
+    std::int64_t width = 0;             // index_topk
+    std::vector<std::int32_t> entries;  // [rows, width], ascending, −1 behind
+    std::vector<std::int64_t> counts;   // [rows]
+
+    std::span<const std::int32_t> row(std::int64_t i) const {
+        return {entries.data() + i * width,
+                static_cast<std::size_t>(counts[static_cast<std::size_t>(i)])};
+    }
+};
+
+class Backbone final : public Model {
+  public:
+    Backbone(std::shared_ptr<const Checkpoint> checkpoint, std::vector<std::int32_t> token_map,
+             std::vector<EngramHash> hashes, std::shared_ptr<Backend> backend,
+             const ModelOptions& options);
+
+    const ModelConfig& config() const override { return config_; }
+    const KvLayout& kv_layout() const override { return layout_; }
+    const ModelOptions& options() const override { return options_; }
+    void forward(std::span<const StepSpan> spans, Rows logits, Probe* probe) override;
+    std::int64_t packed_bytes() const override { return weights_.packed_bytes(); }
+    std::int64_t workspace_bytes() const override;
+
+  private:
+    bool real() const { return options_.numerics.mode == NumericMode::real; }
+    const LayerRole& role(int layer) const {
+        return config_.roles[static_cast<std::size_t>(layer)];
+    }
+    const LayerWeights& weights(int layer) const {
+        return weights_.layers[static_cast<std::size_t>(layer)];
+    }
+    const RopeTable& rope_table(int layer) const {
+        return role(layer).ratio == 0 ? rope_window_ : rope_compress_;
+    }
+    // The input of an fp8 or fp4 linear: the Q8 round trip in the real mode, the rows themselves in
+    // the fp32 mode.
+    ConstRows quantised(ConstRows x, Buffer& scratch);
+
+    void reserve_workspace();
+    void embed();
+    void block(int layer);
+    void engram(int layer);
+    void experts(int layer, std::span<const float> pre);
+    void head(Rows logits);
+    void drop_encoder_rows();
+
+    // backbone_attention.cc
+    void attention(int layer);
+    void window_rows(int layer, ConstRows x_q8);
+    void attention_lists(int layer);
+    void commit_window_rows(int layer);
+    // backbone_compressor.cc
+    void compress(int layer, ConstRows x);
+    std::int64_t pool_pairs(int layer, ConstRows x);
+    void single_latents(int layer, ConstRows x);
+    void store_owner_rows(int layer, std::int64_t count);
+    int pending_number(int layer) const;
+    // backbone_indexer.cc
+    void select(int layer, ConstRows x, ConstRows q_latent_q8);
+    void index_queries(int layer, ConstRows x, ConstRows q_latent_q8);
+    void score_rows(int layer, std::int64_t first, std::int64_t last);
+    void publish_row(int layer, std::int64_t row, std::span<const float> scores);
+    std::int64_t visible(int layer, std::int64_t row) const;
+    bool needs_scores(int layer, std::int64_t row) const;
+    std::span<const std::int32_t> candidate_blocks(int layer, std::int64_t row) const;
+    void probe_scores(int layer, std::int64_t row, std::span<const float> scores);
+
+    void probe_rows(int layer, std::string_view name, Rows x, std::int64_t per_position = 1);
+    void probe_floats(int layer, std::string_view name, std::vector<float>& x, std::int64_t width);
+
+    std::shared_ptr<const Checkpoint> checkpoint_;
+    const ModelConfig& config_;
+    ModelOptions options_;
+    KvLayout layout_;
+    std::shared_ptr<Backend> backend_;
+    Backend& ops_;
+    BackboneWeights weights_;
+    RopeTable rope_window_, rope_compress_;
+    std::vector<std::int32_t> token_map_;
+    std::vector<EngramHash> hashes_;
+    DType act_;
+
+    // State of the step in progress.
+    Probe* probe_ = nullptr;
+    Batch batch_;
+    std::vector<std::int64_t> kept_;
+    std::vector<float> pre_, post_, comb_, next_pre_;  // mHC coefficients per row
+    Selection selection_;
+    Selection candidates_;  // of the candidate source: block numbers; count −1 means all blocks
+    std::vector<std::int64_t>
+        group_positions_;  // rotary positions of the compressed rows of an owner
+    std::vector<std::int64_t> group_numbers_;
+    std::vector<KvRow> group_index_dst_, group_main_dst_;
+    std::vector<KvRow> window_dst_;
+    std::vector<ConstKvRow> window_list_;
+    std::vector<AttentionList> lists_;
+    std::vector<float> index_weights_, scores_;
+    std::vector<std::int32_t> expert_ids_;
+    std::vector<float> expert_weights_;
+    std::vector<std::int64_t> engram_ids_;
+    std::vector<float> engram_gates_;
+    std::vector<std::uint8_t> window_bytes_;  // this step's window rows of one layer, stored form
+
+    // Workspace.
+    Buffer x_streams_;                                        // X: [rows · streams, hidden]
+    Buffer x_in_, x_q8_, y_;                                  // sublayer input, its Q8 form, output
+    Buffer q_a_, q_latent_, q_latent_q8_, q_, o_, z_, z_q8_;  // attention
+    Buffer kv_;
+    Buffer u_, g_, u0_, g0_, u1_, g1_, pooled_, latent_, latent_rotated_, index_k_a_, index_k_;
+    Buffer index_q_, index_w_;
+    Buffer engram_in_, engram_q8_, engram_kv_;
+    Buffer head_in_, head_norm_;
+};
+
+}  // namespace fathom

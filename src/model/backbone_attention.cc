@@ -1,0 +1,138 @@
+// model.md 3.5, 3.8 and 3.9: projections, window rows, the list of keys of each query, output
+// projection.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "model/backbone.h"
+
+namespace fathom {
+
+void Backbone::attention(int layer) {
+    const LayerWeights& w = weights(layer);
+    const std::int64_t n = batch_.rows;
+    const Rows x = x_in_.view(n);
+    const ConstRows x_q8 = quantised(x, x_q8_);
+
+    const Rows q_a = q_a_.view(n);
+    ops_.linear(x_q8, *w.wq_a, q_a);
+    const Rows q_latent = q_latent_.view(n);
+    ops_.rms_norm(q_a, w.q_norm.data(), config_.norm_eps, q_latent);
+    probe_rows(layer, "q_latent", q_latent);
+    const ConstRows q_latent_q8 = quantised(q_latent, q_latent_q8_);
+    const Rows q = q_.view(n);
+    ops_.linear(q_latent_q8, *w.wq_b, q);
+    ops_.rope(q, config_.heads, config_.head_dim, batch_.positions, rope_table(layer), false);
+    probe_rows(layer, "q", q);
+
+    window_rows(layer, x_q8);
+    if (role(layer).runs_indexer) select(layer, x, q_latent_q8);
+    attention_lists(layer);
+    const Rows o = o_.view(n);
+    ops_.sparse_attention(
+        {.q = q,
+         .heads = config_.heads,
+         .head_dim = config_.head_dim,
+         .sink = w.attn_sink,
+         .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
+         .lists = lists_,
+         .o = o});
+    commit_window_rows(layer);
+    probe_rows(layer, "attn_o_rotated", o);
+
+    ops_.rope(o, config_.heads, config_.head_dim, batch_.positions, rope_table(layer), true);
+    // In the reference form wo_a multiplies the bf16 rows as they are; WoA::fp8 quantises them
+    // first.
+    if (real() && options_.numerics.woa == WoA::fp8) ops_.q8_round_trip(o, o);
+    const Rows z = z_.view(n);
+    ops_.grouped_linear(o, *w.wo_a, config_.o_groups, z);
+    const Rows y = y_.view(n);
+    ops_.linear(quantised(z, z_q8_), *w.wo_b, y);
+    probe_rows(layer, "attn_out", y);
+}
+
+// Window rows of this step, in stored form: attention reads them from here, since a chunk may be
+// longer than a ring.
+void Backbone::window_rows(int layer, ConstRows x_q8) {
+    const LayerWeights& w = weights(layer);
+    const std::int64_t n = batch_.rows;
+    const Rows kv = kv_.view(n);
+    ops_.linear(x_q8, *w.wkv, kv);
+    ops_.rms_norm(kv, w.kv_norm.data(), config_.norm_eps, kv);
+    ops_.rope(kv, 1, config_.head_dim, batch_.positions, rope_table(layer), false);
+    probe_rows(layer, "window_kv_prequant", kv);
+
+    const KvFormat format = layout_.window_format;
+    const std::int64_t value_bytes = kv_value_bytes(format, config_.head_dim);
+    const std::int64_t scale_bytes = kv_scale_bytes(format, config_.head_dim);
+    window_dst_.resize(static_cast<std::size_t>(n));
+    for (std::int64_t i = 0; i < n; ++i)
+        window_dst_[static_cast<std::size_t>(i)] = {
+            window_bytes_.data() + i * value_bytes,
+            scale_bytes == 0
+                ? nullptr
+                : window_bytes_.data() + options_.rows_max * value_bytes + i * scale_bytes};
+    ops_.store_kv(kv, KvKind::window, format, window_dst_);
+    if (probe_ == nullptr) return;
+    std::vector<ConstKvRow> stored;
+    for (const KvRow& row : window_dst_)
+        stored.push_back({row.values, row.scales});
+    ops_.load_kv(format, stored, kv);
+    probe_rows(layer, "window_kv", kv);
+}
+
+// The keys of each query: window rows oldest to newest, from the ring for positions before this
+// step and from this step's rows after, then the selected compressed rows.
+void Backbone::attention_lists(int layer) {
+    const LayerRole& r = role(layer);
+    const KvLayout::Owner* owner = r.ratio == 0 ? nullptr : layout_.owner(r.kv_owner);
+    const bool decoder = layer >= config_.boundary();
+    lists_.resize(static_cast<std::size_t>(batch_.rows));
+    window_list_.resize(static_cast<std::size_t>(batch_.rows * config_.window));
+    ConstKvRow* next = window_list_.data();
+    for (const BatchSpan& span : batch_.spans) {
+        const SequenceState& sequence = *span.sequence;
+        for (std::int64_t i = 0; i < span.count; ++i) {
+            const std::int64_t position = span.start + i;
+            const std::int64_t row = span.first_row + i;
+            // Rows before the tail keep their natural window (masked prefill); tail rows see the
+            // tail.
+            std::int64_t floor = sequence.encoder_floor;
+            if (decoder) floor = position >= sequence.decoder_floor ? sequence.decoder_floor : 0;
+            const std::int64_t oldest = std::max(floor, position - (config_.window - 1));
+            ConstKvRow* begin = next;
+            for (std::int64_t p = oldest; p <= position; ++p) {
+                const KvRow stored =
+                    p < span.start ? sequence.ring_row(layer, p)
+                                   : window_dst_[static_cast<std::size_t>(row - (position - p))];
+                *next++ = {stored.values, stored.scales};
+            }
+            AttentionList& list = lists_[static_cast<std::size_t>(row)];
+            list = {.window = {begin, next},
+                    .window_format = layout_.window_format,
+                    .compressed = {},
+                    .selected = {}};
+            if (owner == nullptr) continue;
+            list.compressed = layout_.main_rows(*owner, sequence.pages);
+            list.selected = selection_.row(row);
+        }
+    }
+}
+
+// Keeps what later steps can still see: the last ring_rows rows of each span.
+void Backbone::commit_window_rows(int layer) {
+    const KvFormat format = layout_.window_format;
+    const auto value_bytes = static_cast<std::size_t>(kv_value_bytes(format, config_.head_dim));
+    const auto scale_bytes = static_cast<std::size_t>(kv_scale_bytes(format, config_.head_dim));
+    for (const BatchSpan& span : batch_.spans)
+        for (std::int64_t i = std::max<std::int64_t>(0, span.count - layout_.ring_rows);
+             i < span.count; ++i) {
+            const KvRow from = window_dst_[static_cast<std::size_t>(span.first_row + i)];
+            const KvRow to = span.sequence->ring_row(layer, span.start + i);
+            std::memcpy(to.values, from.values, value_bytes);
+            if (scale_bytes != 0) std::memcpy(to.scales, from.scales, scale_bytes);
+        }
+}
+
+}  // namespace fathom
