@@ -1,0 +1,195 @@
+#include "cli/settings.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <limits>
+
+#include "base/log.h"
+#include "cli/commands.h"
+
+namespace fathom {
+namespace {
+
+constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kDay_s = 86'400;
+
+void bind_stack(StackOptions& stack, ConfigSchema& schema) {
+    schema.add("model.dir", &stack.model_dir, "checkpoint directory");
+    schema.add("model.name", &stack.model_name, "name in the API; the directory's when empty");
+    schema.add_choice("model.numeric_mode", &stack.numeric_mode, {"real", "fp32"},
+                      "arithmetic: the release's, or nothing quantised");
+    schema.add_choice("model.cache_storage", &stack.cache_storage, {"packed", "bf16"},
+                      "how KV is held; results are the same bits");
+    schema.add("engine.backend", &stack.backend, "kernels: auto, reference");
+    schema.add("engine.threads", &stack.threads, 0, 4096, "compute threads; 0: every processor");
+    schema.add("engine.context_tokens", &stack.context_tokens, 0, kAny,
+               "prompt and output of one request; 0: the model's positions");
+    schema.add("engine.kv_tokens", &stack.kv_tokens, 0, kAny,
+               "KV cache in tokens; 0: what is useful and fits");
+    schema.add("engine.memory_limit_mib", &stack.memory_limit_mib, 0, std::int64_t{1} << 40,
+               "memory to plan with; 0: what the machine has");
+    EngineConfig& engine = stack.engine;
+    schema.add("engine.sequences_max", &engine.sequences_max, 1, 65'536, "sequences at a time");
+    schema.add("engine.step_tokens_max", &engine.step_tokens_max, 1, 32'768, "rows in one step");
+    schema.add("engine.prefill_chunk_max", &engine.prefill_chunk_max, 1, 32'768,
+               "prompt rows of one request in a step");
+    schema.add("engine.waiting_max", &engine.waiting_max, 1, 1'000'000,
+               "queued requests; more are refused");
+    schema.add_choice("engine.prefill", &stack.prefill, {"exact", "tail", "halo"},
+                      "which prompt rows run the decoder half");
+    schema.add("engine.tail_tokens", &engine.tail_tokens, 1, kAny, "rows that `tail` runs");
+}
+
+void bind_server(Settings::Server& server, ConfigSchema& schema) {
+    schema.add("server.host", &server.host, "address to listen on");
+    schema.add("server.port", &server.port, 0, 65'535, "port; 0: any free one");
+    schema.add("server.api_keys", &server.api_keys,
+               "accepted bearer key, repeatable; needed for other addresses than loopback", true);
+    schema.add("server.model_aliases", &server.model_aliases, "further model names, repeatable");
+    schema.add("server.reference_sampling", &server.reference_sampling,
+               "treat sampling values as the vendor's service does");
+    schema.add("server.connections_max", &server.connections_max, 1, 1'000'000, "open connections");
+    schema.add("server.requests_max", &server.requests_max, 1, 1'000'000, "live requests");
+    schema.add("server.body_kib_max", &server.body_kib_max, 1, 1 << 20, "request body");
+    schema.add("server.header_kib_max", &server.header_kib_max, 1, 1 << 10, "request header");
+    schema.add("server.header_timeout_s", &server.header_timeout_s, 1, kDay_s, "to read a header");
+    schema.add("server.body_timeout_s", &server.body_timeout_s, 1, kDay_s, "to read a body");
+    schema.add("server.idle_timeout_s", &server.idle_timeout_s, 1, kDay_s, "idle connection");
+    schema.add("server.not_started_s", &server.not_started_s, 1, kDay_s,
+               "a request that waits longer for its first token is ended");
+    schema.add("server.drain_s", &server.drain_s, 0, kDay_s,
+               "live requests may end for so long at shutdown");
+}
+
+void bind_requests(Settings& settings, ConfigSchema& schema) {
+    Settings::Sampling& sampling = settings.sampling;
+    schema.add("sampling.max_tokens", &sampling.max_tokens, 0, kAny,
+               "output tokens; 0: 16 for a prompt, 8192 for a conversation");
+    schema.add("sampling.temperature", &sampling.temperature, 0, 2, "0 is greedy");
+    schema.add("sampling.top_p", &sampling.top_p, 1e-9, 1, "mass of the kept tokens");
+    schema.add("sampling.top_k", &sampling.top_k, 0, kAny, "number of kept tokens; 0: all");
+    schema.add("sampling.min_p", &sampling.min_p, 0, 1, "least share of the best probability");
+    schema.add("sampling.seed", &sampling.seed, 0, kAny, "equal seeds give equal answers");
+    schema.add("sampling.stop", &sampling.stop, "text that ends the answer, repeatable");
+    schema.add("generate.prompt", &settings.generate.prompt, "the prompt");
+    schema.add("generate.chat", &settings.generate.chat,
+               "render the prompt as one user turn instead of raw text");
+    schema.add("generate.special_tokens", &settings.generate.special_tokens,
+               "special tokens spelled in a raw prompt become their ids");
+    schema.add("generate.input", &settings.generate.input, "JSONL file of requests");
+    schema.add("generate.output", &settings.generate.output,
+               "JSONL file of answers; continued when it exists");
+    schema.add("chat.system", &settings.chat.system, "system message");
+    schema.add("chat.thinking", &settings.chat.thinking, "let the model think first");
+}
+
+LogStyle log_style(const std::string& word) {
+    if (word == "auto") return isatty(STDERR_FILENO) == 1 ? LogStyle::text : LogStyle::json;
+    return word == "json" ? LogStyle::json : LogStyle::text;
+}
+
+LogLevel log_level_of(const std::string& word) {
+    if (word == "debug") return LogLevel::debug;
+    if (word == "info") return LogLevel::info;
+    if (word == "warning") return LogLevel::warning;
+    return word == "error" ? LogLevel::error : LogLevel::off;
+}
+
+}  // namespace
+
+void bind_settings(Settings& settings, ConfigSchema& schema) {
+    bind_stack(settings.stack, schema);
+    bind_server(settings.server, schema);
+    bind_requests(settings, schema);
+    schema.add_choice("log.level", &settings.log.level,
+                      {"debug", "info", "warning", "error", "off"}, "least severe line shown");
+    schema.add_choice("log.style", &settings.log.style, {"auto", "text", "json"},
+                      "auto: text on a terminal, else JSON");
+}
+
+const std::vector<FlagAlias>& flag_aliases() {
+    static const std::vector<FlagAlias> aliases = {
+        {"-m", "model.dir"},
+        {"--model", "model.dir"},
+        {"--served-model-name", "model.name"},
+        {"--threads", "engine.threads"},
+        {"--max-model-len", "engine.context_tokens"},
+        {"--max-num-seqs", "engine.sequences_max"},
+        {"--max-num-batched-tokens", "engine.step_tokens_max"},
+        {"--host", "server.host"},
+        {"--port", "server.port"},
+        {"--api-key", "server.api_keys"},
+        {"-n", "sampling.max_tokens"},
+        {"--max-tokens", "sampling.max_tokens"},
+        {"--temperature", "sampling.temperature"},
+        {"--top-p", "sampling.top_p"},
+        {"--top-k", "sampling.top_k"},
+        {"--min-p", "sampling.min_p"},
+        {"--seed", "sampling.seed"},
+        {"--stop", "sampling.stop"},
+        {"-p", "generate.prompt"},
+        {"--prompt", "generate.prompt"},
+        {"--chat", "generate.chat"},
+        {"-i", "generate.input"},
+        {"--input", "generate.input"},
+        {"-o", "generate.output"},
+        {"--output", "generate.output"},
+        {"--system", "chat.system"},
+        {"--thinking", "chat.thinking"},
+    };
+    return aliases;
+}
+
+std::optional<int> read_settings(const std::vector<std::string>& args, CommandSpec spec,
+                                 Settings& settings) {
+    ConfigSchema schema;
+    bind_settings(settings, schema);
+    spec.aliases = flag_aliases();
+    const Result<CommandLine> line = parse_command_line(args, schema, spec);
+    if (!line.ok()) {
+        fmt::print(stderr, "fathom: {}\n", line.status().message());
+        return kExitUsage;
+    }
+    if (line->help) {
+        fmt::print("{}", help_text(schema, spec));
+        return kExitOk;
+    }
+    init_logging(log_level_of(settings.log.level), log_style(settings.log.style));
+    return std::nullopt;
+}
+
+ServerOptions server_options(const Settings& settings, const Stack& stack) {
+    constexpr std::int64_t kSecond_us = 1'000'000;
+    const Settings::Server& from = settings.server;
+    ServerOptions to;
+    to.host = from.host;
+    to.port = static_cast<std::uint16_t>(from.port);
+    to.api_keys = from.api_keys;
+    to.model_aliases = from.model_aliases;
+    to.reference_sampling = from.reference_sampling;
+    to.connections_max = static_cast<std::size_t>(from.connections_max);
+    to.body_bytes_max = static_cast<std::size_t>(from.body_kib_max) << 10;
+    to.header_bytes_max = static_cast<std::size_t>(from.header_kib_max) << 10;
+    to.header_timeout_us = from.header_timeout_s * kSecond_us;
+    to.body_timeout_us = from.body_timeout_s * kSecond_us;
+    to.idle_timeout_us = from.idle_timeout_s * kSecond_us;
+    to.drain_us = from.drain_s * kSecond_us;
+    to.owner = stack.owner_options();
+    to.owner.in_flight_max = static_cast<std::size_t>(from.requests_max);
+    to.owner.not_started_us = from.not_started_s * kSecond_us;
+    to.handle_signals = true;
+    return to;
+}
+
+SamplingParams sampling_params(const Settings& settings) {
+    const Settings::Sampling& from = settings.sampling;
+    return SamplingParams{.temperature = from.temperature,
+                          .top_k = from.top_k,
+                          .top_p = from.top_p,
+                          .min_p = from.min_p,
+                          .seed = static_cast<std::uint64_t>(from.seed)};
+}
+
+}  // namespace fathom

@@ -1,0 +1,67 @@
+// All settings of the program in one struct and one schema. Commands share them, so one TOML file
+// serves every command, and `fathom config dump` shows them all. Units stand in the names.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "cli/options.h"
+#include "cli/stack.h"
+#include "gateway/generation.h"
+#include "gateway/server.h"
+
+namespace fathom {
+
+struct Settings {
+    StackOptions stack;
+
+    struct Server {
+        std::string host = "127.0.0.1";
+        std::int64_t port = 8000;
+        std::vector<std::string> api_keys, model_aliases;
+        bool reference_sampling = false;
+        std::int64_t connections_max = 1024, requests_max = 1024;
+        std::int64_t body_kib_max = 16 << 10, header_kib_max = 16;
+        std::int64_t header_timeout_s = 10, body_timeout_s = 60, idle_timeout_s = 75;
+        std::int64_t not_started_s = 600, drain_s = 60;
+    } server;
+
+    struct Sampling {
+        std::int64_t max_tokens = 0;  // 0: the protocol's default (gateway/generation.h)
+        double temperature = 1, top_p = 1, min_p = 0;
+        std::int64_t top_k = 0, seed = 0;
+        std::vector<std::string> stop;
+    } sampling;
+
+    struct Generate {
+        std::string prompt, input, output;
+        bool chat = false, special_tokens = false;
+    } generate;
+
+    struct Chat {
+        std::string system;
+        bool thinking = false;
+    } chat;
+
+    struct Log {
+        std::string level = "info", style = "auto";
+    } log;
+};
+
+// Binds every member to its key. `settings` must outlive `schema`.
+void bind_settings(Settings& settings, ConfigSchema& schema);
+
+// The short and familiar flags.
+const std::vector<FlagAlias>& flag_aliases();
+
+// Reads args into settings and starts logging. A value means: stop with this exit status (help was
+// printed, or the error was).
+std::optional<int> read_settings(const std::vector<std::string>& args, CommandSpec spec,
+                                 Settings& settings);
+
+ServerOptions server_options(const Settings& settings, const Stack& stack);
+SamplingParams sampling_params(const Settings& settings);
+
+}  // namespace fathom

@@ -1,0 +1,124 @@
+#include "cli/stack.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "base/compute_pool.h"
+#include "base/log.h"
+#include "kernels/ops.h"
+#include "model/model.h"
+#include "recipe/engram_token_map.h"
+
+namespace fathom {
+namespace {
+
+constexpr std::int64_t kTickUs = 100'000;
+constexpr std::int64_t kEndUs = 30'000'000;  // for cancelled requests to end
+// Left free when the KV size is chosen here: allocator slack, connections, prompts in flight.
+constexpr double kMemoryShare = 0.9;
+
+std::string directory_name(const std::string& dir) {
+    std::error_code ignored;
+    const std::filesystem::path full = std::filesystem::canonical(dir, ignored);
+    return full.filename().empty() ? dir : full.filename().string();
+}
+
+ModelOptions model_options(const StackOptions& options) {
+    ModelOptions model;
+    model.numerics.mode = options.numeric_mode == "fp32" ? NumericMode::fp32 : NumericMode::real;
+    model.storage = options.cache_storage == "bf16" ? CacheStorage::bf16 : CacheStorage::packed;
+    if (model.numerics.mode == NumericMode::fp32) model.storage = CacheStorage::f32;
+    model.rows_max = options.engine.step_tokens_max;
+    return model;
+}
+
+Result<std::int64_t> context_length(const StackOptions& options, const ModelConfig& config) {
+    if (options.context_tokens > config.max_positions)
+        return invalid_argument("engine.context_tokens: {} is more than the model's {} positions",
+                                options.context_tokens, config.max_positions);
+    return options.context_tokens > 0 ? options.context_tokens : config.max_positions;
+}
+
+}  // namespace
+
+std::int64_t choose_pages(const StackOptions& options, std::int64_t context_tokens,
+                          std::int64_t page_bytes, const MemoryPlan& planned) {
+    const auto pages_for = [](std::int64_t tokens) {
+        return (tokens + kPageTokens - 1) / kPageTokens;
+    };
+    const std::int64_t least = options.engine.sequences_max;
+    if (options.kv_tokens > 0) return std::max(least, pages_for(options.kv_tokens));
+    const std::int64_t useful = options.engine.sequences_max * pages_for(context_tokens);
+    const auto limit =
+        static_cast<std::int64_t>(static_cast<double>(planned.limit_bytes) * kMemoryShare);
+    const std::int64_t room = std::max<std::int64_t>(0, limit - planned.anonymous_bytes);
+    return std::clamp(page_bytes > 0 ? room / page_bytes : useful, least, std::max(least, useful));
+}
+
+Result<Stack> build_stack(const StackOptions& options) {
+    if (options.model_dir.empty())
+        return invalid_argument("model.dir: a checkpoint directory is needed (--model DIR)");
+    Stack stack;
+    stack.metrics = std::make_unique<MetricsRegistry>();
+    FATHOM_ASSIGN(stack.checkpoint, Checkpoint::open(options.model_dir));
+    const ModelConfig& config = stack.checkpoint->config();
+    FATHOM_ASSIGN(stack.tokenizer, Tokenizer::load(options.model_dir + "/tokenizer.json"));
+    FATHOM_ASSIGN(stack.context_tokens, context_length(options, config));
+    stack.model_name =
+        options.model_name.empty() ? directory_name(options.model_dir) : options.model_name;
+
+    std::vector<std::int32_t> token_map;
+    if (!config.engram_layers.empty())
+        token_map = make_engram_token_map(*stack.tokenizer, config.vocab_size).map;
+
+    const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
+    const int threads = static_cast<int>(options.threads > 0 ? options.threads : processors);
+    FATHOM_ASSIGN(std::unique_ptr<Backend> backend,
+                  make_backend(options.backend, std::make_shared<ComputePool>(threads)));
+
+    MemoryRequest memory{.model = model_options(options),
+                         .sequences = options.engine.sequences_max,
+                         .limit_bytes = options.memory_limit_mib << 20};
+    const KvLayout layout = make_kv_layout(config, memory.model.storage);
+    memory.pages = choose_pages(options, stack.context_tokens, layout.page_bytes,
+                                plan_memory(*stack.checkpoint, memory));
+    const MemoryPlan plan = plan_memory(*stack.checkpoint, memory);
+    fmt::print(stderr, "{}", plan.to_text());
+    FATHOM_RETURN_IF_ERROR(check_memory_plan(plan));
+
+    FATHOM_ASSIGN(std::unique_ptr<Model> model, Model::load(stack.checkpoint, std::move(token_map),
+                                                            std::move(backend), memory.model));
+    EngineConfig engine = options.engine;
+    engine.pages = memory.pages;
+    FATHOM_ASSIGN(engine.prefill, parse_prefill_mode(options.prefill));
+    FATHOM_ASSIGN(std::unique_ptr<EngineCore> core,
+                  EngineCore::create(std::move(model), engine, real_clock(), stack.metrics.get()));
+    stack.engine = std::make_unique<Engine>(std::move(core));
+    return stack;
+}
+
+OwnerOptions Stack::owner_options() const {
+    OwnerOptions options;
+    options.model_name = model_name;
+    options.context_tokens = context_tokens;
+    return options;
+}
+
+LocalOwners::LocalOwners(Stack& stack, const OwnerOptions& options)
+    : registry_(*stack.engine, stack.tokenizer, executor_, real_clock(), *stack.metrics, options) {
+    executor_.set_tick(kTickUs, [this] { registry_.tick(); });
+}
+
+LocalOwners::~LocalOwners() {
+    registry_.cancel_all();
+    // Each owner ends by the engine's answer or, at the latest, when its tick gives up on it.
+    const std::int64_t give_up_us = real_clock().now_us() + kEndUs;
+    while (registry_.live() > 0 && real_clock().now_us() < give_up_us)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (registry_.live() > 0) log_warning("{} requests did not end in time", registry_.live());
+    executor_.set_tick(kTickUs, {});
+}
+
+}  // namespace fathom

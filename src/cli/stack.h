@@ -1,0 +1,73 @@
+// From a directory to a running engine, in the one order that all commands share:
+//
+//   Checkpoint ─ Tokenizer ─ Engram token map ─ Backend ─ memory plan ─ Model ─ EngineCore ─ Engine
+//
+// The memory plan is printed to stderr before the model is loaded, and a machine with too little is
+// refused with the numbers. Any error names the file or option at fault.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/metrics.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "gateway/owner.h"
+#include "gateway/thread_executor.h"
+#include "model/checkpoint.h"
+#include "model/memory_plan.h"
+#include "recipe/tokenizer.h"
+
+namespace fathom {
+
+struct StackOptions {
+    std::string model_dir;
+    std::string model_name;                // empty: the directory's name
+    std::string numeric_mode = "real";     // real | fp32 (kernels/numerics.h)
+    std::string cache_storage = "packed";  // packed | bf16
+    std::string backend = "auto";
+    std::int64_t threads = 0;           // 0: the processors this process may use
+    std::int64_t context_tokens = 0;    // prompt and output together; 0: the model's positions
+    std::int64_t kv_tokens = 0;         // in all sequences; 0: as many as are useful and fit
+    std::int64_t memory_limit_mib = 0;  // 0: what the machine has available
+    std::string prefill = "tail";       // exact | tail | halo
+    EngineConfig engine;                // pages and prefill are set by build_stack
+};
+
+struct Stack {
+    std::string model_name;
+    std::int64_t context_tokens = 0;
+    std::unique_ptr<MetricsRegistry> metrics;  // outlives the engine, which counts into it
+    std::shared_ptr<const Checkpoint> checkpoint;
+    std::shared_ptr<const Tokenizer> tokenizer;
+    std::unique_ptr<Engine> engine;
+
+    OwnerOptions owner_options() const;
+};
+
+Result<Stack> build_stack(const StackOptions& options);
+
+// The pages that build_stack takes, apart so that it can be tested: what kv_tokens says, else one
+// full context for every sequence, lowered to what fits beside `planned` (a plan without pages) in
+// its limit, but never below one page a sequence.
+std::int64_t choose_pages(const StackOptions& options, std::int64_t context_tokens,
+                          std::int64_t page_bytes, const MemoryPlan& planned);
+
+// Request owners for a program without a server: they run on a thread of their own. Destroying it
+// cancels what is live and waits for the answers.
+class LocalOwners {
+  public:
+    LocalOwners(Stack& stack, const OwnerOptions& options);
+    ~LocalOwners();
+    LocalOwners(const LocalOwners&) = delete;
+    LocalOwners& operator=(const LocalOwners&) = delete;
+
+    OwnerRegistry& registry() { return registry_; }
+
+  private:
+    ThreadExecutor executor_;
+    OwnerRegistry registry_;
+};
+
+}  // namespace fathom
