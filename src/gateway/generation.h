@@ -25,7 +25,7 @@ namespace fathom {
 // become their ids (for a prompt that was rendered elsewhere); without it no text can forge one.
 struct RawText {
     std::string text;
-    bool add_bos = true;  // begin-of-sentence in front (recipe.md 2.12)
+    bool add_bos = true;  // begin-of-sentence in front (recipe.md 2.12), unless it is there already
     bool recognize_added = false;
 };
 
@@ -43,6 +43,8 @@ struct GenerationRequest {
 };
 
 inline constexpr std::size_t kStopStringsMax = 16;
+// `single` says that the API field held one string, not a list: the message names the field so.
+Status check_stop_strings(const std::vector<std::string>& stops, bool single);
 
 // The limits that a request is checked against.
 struct GenerationLimits {

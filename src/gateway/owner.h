@@ -44,27 +44,28 @@ class GenerationObserver {
 };
 
 struct OwnerOptions {
-    std::string model_name;                      // label of the metrics
-    std::int64_t context_tokens = 0;             // 0: what the model and the pages allow
-    std::int64_t max_tokens = 393'216;           // largest max_tokens that may be asked for
-    std::size_t in_flight_max = 1024;            // live owners; more are refused
-    std::int64_t not_started_us = 600'000'000;   // serving.md 3.12
-    std::int64_t cancel_answer_us = 10'000'000;  // the engine's answer to a cancellation
+    std::string model_name;                     // label of the metrics
+    std::int64_t context_tokens = 0;            // 0: what the model and the pages allow
+    std::int64_t max_tokens = 393'216;          // largest max_tokens that may be asked for
+    std::size_t in_flight_max = 1024;           // live owners; more are refused
+    std::int64_t not_started_us = 600'000'000;  // serving.md 3.12
     std::uint32_t attempts_max = 3;
 };
 
 class RequestOwner {
   public:
     virtual ~RequestOwner() = default;
-    // Asks for the end: the observer then gets on_finish with `cancelled`, unless the generation
-    // ends by itself first. The engine drops the request at its next step. Any thread; repeatable.
+    // Asks for the end: the observer gets on_finish with `cancelled` without waiting for the engine
+    // (which drops the request at its next step), unless the generation ended before. Any thread;
+    // repeatable.
     virtual void cancel() = 0;
     virtual std::uint64_t id() const = 0;
 };
 
 // The live owners of one process: gives ids, bounds their number, and watches their deadlines.
-// Destroy it only when no owner is live (cancel_all() and wait for live() == 0) and while the
-// executor still runs or will never run again.
+// Destroy it when no owner is live (cancel_all() and wait for live() == 0), or when the executor
+// will run no more tasks. Engine events that come later are dropped, so engine and executor may die
+// in any order after it.
 class OwnerRegistry {
   public:
     OwnerRegistry(Engine& engine, std::shared_ptr<const Tokenizer> tokenizer, Executor& executor,
@@ -88,8 +89,9 @@ class OwnerRegistry {
     void cancel_all();
     std::size_t live() const;  // includes owners whose on_finish has not returned
 
+    struct Impl;  // shared with the owners; see owner.cc
+
   private:
-    struct Impl;
     std::shared_ptr<Impl> impl_;
 };
 
