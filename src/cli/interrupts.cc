@@ -1,7 +1,6 @@
 #include "cli/interrupts.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -54,10 +53,7 @@ int Interrupts::take() {
     return g_signals.exchange(0);
 }
 
-bool Interrupts::wait(std::int64_t timeout_us) const {
-    pollfd entry{.fd = g_pipe[0], .events = POLLIN, .revents = 0};
-    // Interrupted by the very signal it waits for, poll fails with EINTR; the count decides.
-    poll(&entry, 1, static_cast<int>(timeout_us / 1000));
+bool Interrupts::pending() const {
     return g_signals.load() > 0;
 }
 

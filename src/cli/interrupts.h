@@ -5,8 +5,6 @@
 
 #include <signal.h>
 
-#include <cstdint>
-
 namespace fathom {
 
 class Interrupts {
@@ -18,9 +16,8 @@ class Interrupts {
 
     // How many signals arrived since the last call; clears fd().
     int take();
-    // Waits until a signal arrived (true; not taken) or timeout_us passed.
-    bool wait(std::int64_t timeout_us) const;
-    int fd() const;  // readable while signals are waiting to be taken
+    bool pending() const;  // signals wait to be taken
+    int fd() const;        // readable while pending()
 
   private:
     struct sigaction old_int_ {};

@@ -24,11 +24,11 @@ constexpr std::int64_t kFirstTokenUs = 600'000'000;
 // A server is ready when one real token has come all the way through: weights paged in, kernels
 // run, owner committed.
 Status first_token(OwnerRegistry& owners) {
-    const GenerationRequest request{.prompt = std::vector<TokenId>{owners.limits().bos_id},
-                                    .sampling = {},
-                                    .max_tokens = 1,
-                                    .ignore_eos = true,
-                                    .timeout_us = kFirstTokenUs};
+    GenerationRequest request;
+    request.prompt = std::vector<TokenId>{owners.limits().bos_id};
+    request.max_tokens = 1;
+    request.ignore_eos = true;
+    request.timeout_us = kFirstTokenUs;
     FATHOM_ASSIGN(PreparedRequest prepared, prepare(request, owners.tokenizer(), owners.limits()));
     auto stream = std::make_shared<TextStream>();
     FATHOM_ASSIGN(std::shared_ptr<RequestOwner> owner, owners.start(std::move(prepared), stream));

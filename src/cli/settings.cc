@@ -183,13 +183,17 @@ ServerOptions server_options(const Settings& settings, const Stack& stack) {
     return to;
 }
 
-SamplingParams sampling_params(const Settings& settings) {
+GenerationRequest request_from(const Settings& settings) {
     const Settings::Sampling& from = settings.sampling;
-    return SamplingParams{.temperature = from.temperature,
-                          .top_k = from.top_k,
-                          .top_p = from.top_p,
-                          .min_p = from.min_p,
-                          .seed = static_cast<std::uint64_t>(from.seed)};
+    GenerationRequest request;
+    request.sampling = SamplingParams{.temperature = from.temperature,
+                                      .top_k = from.top_k,
+                                      .top_p = from.top_p,
+                                      .min_p = from.min_p,
+                                      .seed = static_cast<std::uint64_t>(from.seed)};
+    if (from.max_tokens > 0) request.max_tokens = from.max_tokens;
+    request.stop_strings = from.stop;
+    return request;
 }
 
 }  // namespace fathom

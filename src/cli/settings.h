@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,7 @@ std::optional<int> read_settings(const std::vector<std::string>& args, CommandSp
                                  Settings& settings);
 
 ServerOptions server_options(const Settings& settings, const Stack& stack);
-SamplingParams sampling_params(const Settings& settings);
+// A request without its prompt, as the `sampling` table says.
+GenerationRequest request_from(const Settings& settings);
 
 }  // namespace fathom

@@ -1,0 +1,197 @@
+// `fathom chat`: a conversation in the terminal. Answers stream; Ctrl-C ends the current answer
+// (what was said stays in the history) and, at the prompt, the program. With a pipe for input every
+// line is a turn and nothing but answers is written to stdout.
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/interrupts.h"
+#include "cli/settings.h"
+#include "cli/stack.h"
+#include "cli/text_stream.h"
+
+namespace fathom {
+namespace {
+
+const CommandSpec kSpec = {
+    .usage = "fathom chat --model DIR [options]",
+    .summary = "Talks to a model. Commands: /system TEXT, /think on|off, /clear, /exit, /help.",
+    .tables = {"model", "engine", "sampling", "chat", "log"},
+    .aliases = {},
+    .positional_max = 0};
+
+constexpr std::int64_t kPollUs = 50'000;
+constexpr std::size_t kLineBytesMax = 16 << 20;
+
+enum class Input { line, end, interrupted };
+
+// Lines from stdin that a signal can cut short, which no buffered reader allows.
+class LineReader {
+  public:
+    explicit LineReader(const Interrupts& interrupts) : interrupts_(interrupts) {}
+
+    Input read_line(std::string& line) {
+        for (;;) {
+            const std::size_t newline = buffer_.find('\n');
+            if (newline != std::string::npos || (ended_ && !buffer_.empty())) {
+                line = buffer_.substr(0, newline);
+                buffer_.erase(0, newline == std::string::npos ? newline : newline + 1);
+                return Input::line;
+            }
+            if (ended_ || buffer_.size() > kLineBytesMax) return Input::end;
+            if (interrupts_.pending()) return Input::interrupted;
+            fill();
+        }
+    }
+
+  private:
+    void fill() {
+        pollfd entries[2] = {{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
+                             {.fd = interrupts_.fd(), .events = POLLIN, .revents = 0}};
+        if (poll(entries, 2, -1) < 0 || entries[0].revents == 0) return;
+        char bytes[4096];
+        const ssize_t got = read(STDIN_FILENO, bytes, sizeof bytes);
+        if (got > 0) buffer_.append(bytes, static_cast<std::size_t>(got));
+        if (got == 0) ended_ = true;
+    }
+
+    const Interrupts& interrupts_;
+    std::string buffer_;
+    bool ended_ = false;
+};
+
+class ChatSession {
+  public:
+    ChatSession(const Settings& settings, OwnerRegistry& owners, Interrupts& interrupts)
+        : settings_(settings),
+          owners_(owners),
+          interrupts_(interrupts),
+          terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) {
+        conversation_.thinking = settings.chat.thinking;
+        set_system(settings.chat.system);
+    }
+
+    int run() {
+        LineReader reader(interrupts_);
+        if (terminal_) fmt::print("{}\n", kSpec.summary);
+        for (;;) {
+            if (terminal_) fmt::print("\n> ");
+            std::fflush(stdout);
+            std::string line;
+            switch (reader.read_line(line)) {
+                case Input::end:
+                    return kExitOk;
+                case Input::interrupted:
+                    return kExitInterrupted;
+                case Input::line:
+                    break;
+            }
+            if (line.empty()) continue;
+            if (line == "/exit") return kExitOk;
+            if (line[0] == '/')
+                run_command(line);
+            else
+                answer(std::move(line));
+        }
+    }
+
+  private:
+    void set_system(std::string text) {
+        conversation_.messages.clear();
+        system_ = std::move(text);
+        if (!system_.empty())
+            conversation_.messages.push_back(
+                {.role = Role::system, .content = system_, .reasoning_content = {}});
+    }
+
+    void run_command(const std::string& line) {
+        if (line == "/clear")
+            set_system(system_);
+        else if (line == "/think on" || line == "/think off")
+            conversation_.thinking = line == "/think on";
+        else if (line.rfind("/system ", 0) == 0 || line == "/system")
+            set_system(line.size() > 8 ? line.substr(8) : "");
+        else
+            fmt::print(stderr, "{}\n", kSpec.summary);
+    }
+
+    // One turn. A failed or refused turn leaves the history as it was.
+    void answer(std::string text) {
+        conversation_.messages.push_back(
+            {.role = Role::user, .content = std::move(text), .reasoning_content = {}});
+        std::string content;
+        const Status status = generate(content);
+        if (status.ok()) {
+            conversation_.messages.push_back(
+                {.role = Role::assistant, .content = std::move(content), .reasoning_content = {}});
+        } else {
+            conversation_.messages.pop_back();
+            fmt::print(stderr, "error: {}\n", status.message());
+        }
+    }
+
+    Status generate(std::string& content) {
+        GenerationRequest request = request_from(settings_);
+        request.prompt = conversation_;
+        FATHOM_ASSIGN(PreparedRequest prepared,
+                      prepare(request, owners_.tokenizer(), owners_.limits()));
+        auto stream = std::make_shared<TextStream>();
+        FATHOM_ASSIGN(std::shared_ptr<RequestOwner> owner,
+                      owners_.start(std::move(prepared), stream));
+        while (!stream->result()) {
+            if (interrupts_.take() > 0) owner->cancel();
+            const std::optional<GenerationDelta> delta = stream->next(kPollUs);
+            if (!delta) continue;
+            show_reasoning(delta->reasoning);
+            fmt::print("{}", delta->content);
+            std::fflush(stdout);
+            content += delta->content;
+        }
+        // A Ctrl-C that came as the answer ended meant the answer, not the program.
+        static_cast<void>(interrupts_.take());
+        fmt::print("\n");
+        std::fflush(stdout);
+        const GenerationResult result = *stream->result();
+        if (terminal_ && result.finish == GenerationFinish::cancelled)
+            fmt::print("[interrupted]\n");
+        return result.finish == GenerationFinish::cancelled ? Status() : result.status;
+    }
+
+    // Dimmed, and apart from the answer: a pipe gets it on stderr.
+    void show_reasoning(const std::string& text) const {
+        if (text.empty()) return;
+        if (terminal_)
+            fmt::print("\x1b[2m{}\x1b[0m", text);
+        else
+            fmt::print(stderr, "{}", text);
+    }
+
+    const Settings& settings_;
+    OwnerRegistry& owners_;
+    Interrupts& interrupts_;
+    const bool terminal_;
+    std::string system_;
+    Conversation conversation_;
+};
+
+}  // namespace
+
+int run_chat(const std::vector<std::string>& args) {
+    Settings settings;
+    settings.log.level = "warning";
+    if (const std::optional<int> stop = read_settings(args, kSpec, settings)) return *stop;
+    Result<Stack> stack = build_stack(settings.stack);
+    if (!stack.ok()) {
+        fmt::print(stderr, "fathom chat: {}\n", stack.status().message());
+        return kExitFailed;
+    }
+    Interrupts interrupts;
+    LocalOwners owners(*stack, stack->owner_options());
+    return ChatSession(settings, owners.registry(), interrupts).run();
+}
+
+}  // namespace fathom
