@@ -90,7 +90,10 @@ struct ModelConfig {
 };
 
 // Errors name the key, the value and the rule that it breaks. `overrides` replaces text_config keys
-// before anything is read (golden case t1full).
-Result<ModelConfig> parse_model_config(const Json& root, const Json* overrides = nullptr);
+// before anything is read (golden case t1full). With `problems`, every finding is listed there; the
+// Status tells the first. Every number is range-checked, so that sizes computed from a config
+// cannot overflow 64 bits.
+Result<ModelConfig> parse_model_config(const Json& root, const Json* overrides = nullptr,
+                                       std::vector<std::string>* problems = nullptr);
 
 }  // namespace fathom

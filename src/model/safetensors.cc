@@ -55,8 +55,11 @@ const TypeRow& type_row(TensorType type) {
 std::string shown(std::string_view text) {
     constexpr std::size_t kShownMax = 120;
     std::string out;
-    append_json_string(out, text.substr(0, kShownMax));
-    if (text.size() > kShownMax) out += "…";
+    std::size_t end = std::min(text.size(), kShownMax);
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+        --end;
+    append_json_string(out, text.substr(0, end));
+    if (end < text.size()) out += "…";
     return out;
 }
 
