@@ -1,0 +1,38 @@
+#include "base/utf8.h"
+
+#include <simdjson.h>
+
+#include "base/check.h"
+
+namespace fathom {
+
+int utf8_sequence(std::string_view text) {
+    FATHOM_CHECK(!text.empty());
+    // Past the end stands a byte that continues nothing.
+    const auto byte = [&](std::size_t i) {
+        return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+    };
+    const unsigned lead = byte(0);
+    if (lead < 0x80) return 1;
+    if (lead < 0xc2 || lead > 0xf4) return -1;
+    const int length = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    const unsigned low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+    const unsigned high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+    if (byte(1) < low || byte(1) > high) return -1;
+    for (int i = 2; i < length; ++i)
+        if ((byte(static_cast<std::size_t>(i)) & 0xc0u) != 0x80) return -i;
+    return length;
+}
+
+std::size_t utf8_valid_bytes(std::string_view text) {
+    if (simdjson::validate_utf8(text)) return text.size();
+    std::size_t used = 0;
+    while (used < text.size()) {
+        const int length = utf8_sequence(text.substr(used));
+        if (length < 0) break;
+        used += static_cast<std::size_t>(length);
+    }
+    return used;
+}
+
+}  // namespace fathom
