@@ -119,15 +119,21 @@ void Backbone::store_owner_rows(int layer, std::int64_t count) {
     const auto probe = [&](std::string_view name, Rows x) {
         if (probe_ != nullptr) probe_->rows(layer, name, x, 1, group_numbers_);
     };
+    // Rows that this step stored; a replay's masked rows are another run's.
     const auto probe_stored = [&](std::string_view name, const std::vector<KvRow>& rows,
                                   KvFormat format, Rows x) {
         if (probe_ == nullptr) return;
         std::vector<ConstKvRow> stored;
-        for (const KvRow& row : rows)
-            if (row.values != nullptr) stored.push_back({row.values, row.scales});
-        if (stored.size() != rows.size()) return;  // masked rows of a replay belong to another run
+        std::vector<std::int64_t> groups;
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            if (rows[i].values == nullptr) continue;
+            stored.push_back({rows[i].values, rows[i].scales});
+            groups.push_back(group_numbers_[i]);
+        }
+        if (stored.empty()) return;
+        x.rows = static_cast<std::int64_t>(stored.size());
         ops_.load_kv(format, stored, x);
-        probe(name, x);
+        probe_->rows(layer, name, x, 1, groups);
     };
 
     const Rows latent = latent_.view(count);
