@@ -16,6 +16,9 @@ if(FATHOM_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 if(FATHOM_SANITIZE)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-Wno-maybe-uninitialized)  # instrumented code confuses the analysis
+  endif()
   add_compile_options(-fsanitize=${FATHOM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${FATHOM_SANITIZE})
 endif()
@@ -25,6 +28,9 @@ find_package(Threads REQUIRED)
 # fathom_folder(NAME DEPS lib... PRIVATE lib...)
 # Builds lib fathom_NAME from every .cc of the folder that is not a test, and, with FATHOM_TESTS,
 # NAME_test from every *_test.cc. DEPS are the folders below it; PRIVATE are third-party libraries.
+# Target all_verify_interface_header_sets compiles every header alone; unit_tests builds the tests,
+# which carry the label `unit`.
+add_custom_target(unit_tests)
 function(fathom_folder name)
   cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE;TEST_PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cc)
@@ -41,6 +47,10 @@ function(fathom_folder name)
   endif()
   add_library(fathom_${name} STATIC ${sources})
   target_include_directories(fathom_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
+  target_sources(fathom_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src
+                 FILES ${headers})
+  set_target_properties(fathom_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
   target_link_libraries(fathom_${name} PUBLIC ${deps} Threads::Threads PRIVATE ${ARG_PRIVATE})
   if(FATHOM_TESTS AND tests)
     add_executable(${name}_test ${tests})
@@ -49,8 +59,9 @@ function(fathom_folder name)
     target_link_libraries(${name}_test PRIVATE fathom_${name} ${ARG_TEST_PRIVATE}
                           GTest::gmock GTest::gtest_main ${FATHOM_RAPIDCHECK})
     target_compile_definitions(${name}_test PRIVATE FATHOM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    add_dependencies(unit_tests ${name}_test)
     include(GoogleTest)
     gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST
-                         DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 900)
+                         DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 900 LABELS unit)
   endif()
 endfunction()

@@ -13,7 +13,7 @@ namespace fathom {
 namespace {
 
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kDay_s = 86'400;
+constexpr std::int64_t kDayS = 86'400;
 
 void bind_stack(StackOptions& stack, ConfigSchema& schema) {
     schema.add("model.dir", &stack.model_dir, "checkpoint directory");
@@ -54,12 +54,12 @@ void bind_server(Settings::Server& server, ConfigSchema& schema) {
     schema.add("server.requests_max", &server.requests_max, 1, 1'000'000, "live requests");
     schema.add("server.body_kib_max", &server.body_kib_max, 1, 1 << 20, "request body");
     schema.add("server.header_kib_max", &server.header_kib_max, 1, 1 << 10, "request header");
-    schema.add("server.header_timeout_s", &server.header_timeout_s, 1, kDay_s, "to read a header");
-    schema.add("server.body_timeout_s", &server.body_timeout_s, 1, kDay_s, "to read a body");
-    schema.add("server.idle_timeout_s", &server.idle_timeout_s, 1, kDay_s, "idle connection");
-    schema.add("server.not_started_s", &server.not_started_s, 1, kDay_s,
+    schema.add("server.header_timeout_s", &server.header_timeout_s, 1, kDayS, "to read a header");
+    schema.add("server.body_timeout_s", &server.body_timeout_s, 1, kDayS, "to read a body");
+    schema.add("server.idle_timeout_s", &server.idle_timeout_s, 1, kDayS, "idle connection");
+    schema.add("server.not_started_s", &server.not_started_s, 1, kDayS,
                "a request that waits longer for its first token is ended");
-    schema.add("server.drain_s", &server.drain_s, 0, kDay_s,
+    schema.add("server.drain_s", &server.drain_s, 0, kDayS,
                "live requests may end for so long at shutdown");
 }
 
@@ -161,7 +161,7 @@ std::optional<int> read_settings(const std::vector<std::string>& args, CommandSp
 }
 
 ServerOptions server_options(const Settings& settings, const Stack& stack) {
-    constexpr std::int64_t kSecond_us = 1'000'000;
+    constexpr std::int64_t kSecondUs = 1'000'000;
     const Settings::Server& from = settings.server;
     ServerOptions to;
     to.host = from.host;
@@ -172,13 +172,13 @@ ServerOptions server_options(const Settings& settings, const Stack& stack) {
     to.connections_max = static_cast<std::size_t>(from.connections_max);
     to.body_bytes_max = static_cast<std::size_t>(from.body_kib_max) << 10;
     to.header_bytes_max = static_cast<std::size_t>(from.header_kib_max) << 10;
-    to.header_timeout_us = from.header_timeout_s * kSecond_us;
-    to.body_timeout_us = from.body_timeout_s * kSecond_us;
-    to.idle_timeout_us = from.idle_timeout_s * kSecond_us;
-    to.drain_us = from.drain_s * kSecond_us;
+    to.header_timeout_us = from.header_timeout_s * kSecondUs;
+    to.body_timeout_us = from.body_timeout_s * kSecondUs;
+    to.idle_timeout_us = from.idle_timeout_s * kSecondUs;
+    to.drain_us = from.drain_s * kSecondUs;
     to.owner = stack.owner_options();
     to.owner.in_flight_max = static_cast<std::size_t>(from.requests_max);
-    to.owner.not_started_us = from.not_started_s * kSecond_us;
+    to.owner.not_started_us = from.not_started_s * kSecondUs;
     to.handle_signals = true;
     return to;
 }
