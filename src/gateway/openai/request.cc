@@ -1,0 +1,308 @@
+#include "gateway/openai/request.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/json.h"
+#include "gateway/openai/fields.h"
+#include "gateway/openai/messages.h"
+
+namespace fathom {
+
+namespace {
+
+Status check_model(const Json& body, const ApiOptions& options, ApiRequest& request) {
+    FATHOM_ASSIGN(std::optional<std::string> model, string_field(body, "model"));
+    if (!model) return invalid_argument("invalid request body: missing field `model`");
+    request.model = std::move(*model);
+    const auto& known = options.model_names;
+    if (std::find(known.begin(), known.end(), request.model) != known.end()) return {};
+    std::vector<std::string> names = known;
+    std::sort(names.begin(), names.end());
+    std::string list;
+    for (const std::string& name : names)
+        list += (list.empty() ? "" : ", ") + name;
+    return invalid_argument("The supported API model names are {}, but you passed {}.", list,
+                            request.model);
+}
+
+Status refuse_tools(const Json& body) {
+    const Json* tools = field(body, "tools");
+    if (tools == nullptr) return {};
+    if (!tools->is_array()) return wrong_kind("tools", "an array", *tools);
+    if (!tools->items().empty()) return not_supported("`tools` are");
+    return {};
+}
+
+Status check_response_format(const Json& body) {
+    const Json* format = field(body, "response_format");
+    if (format == nullptr) return {};
+    if (!format->is_object()) return wrong_kind("response_format", "an object", *format);
+    FATHOM_ASSIGN(const std::optional<std::string> type, string_field(*format, "type"));
+    if (!type)
+        return invalid_argument("invalid request body: response_format: missing field `type`");
+    if (*type == "text") return {};
+    return not_supported(fmt::format("response_format `{}` is", *type));
+}
+
+Status read_thinking(const Json& body, Conversation& conversation) {
+    struct Name {
+        const char* name;
+        ReasoningEffort effort;
+    };
+    static constexpr Name kEfforts[] = {
+        {"none", ReasoningEffort::none}, {"minimal", ReasoningEffort::low},
+        {"low", ReasoningEffort::low},   {"medium", ReasoningEffort::high},
+        {"high", ReasoningEffort::high}, {"xhigh", ReasoningEffort::xhigh},
+        {"ultra", ReasoningEffort::max}, {"max", ReasoningEffort::max}};
+    std::optional<ReasoningEffort> effort;
+    FATHOM_ASSIGN(const std::optional<std::string> effort_name,
+                  string_field(body, "reasoning_effort"));
+    if (effort_name) {
+        for (const Name& known : kEfforts) {
+            if (*effort_name == known.name) effort = known.effort;
+        }
+        if (!effort)
+            return invalid_argument(
+                "invalid request body: reasoning_effort: unknown variant `{}`, expected one of "
+                "`none`, `minimal`, `low`, `medium`, `high`, `xhigh`, `ultra`, `max`",
+                *effort_name);
+    }
+
+    std::optional<bool> enabled;
+    if (const Json* thinking = field(body, "thinking")) {
+        if (!thinking->is_object()) return wrong_kind("thinking", "an object", *thinking);
+        FATHOM_ASSIGN(const std::optional<std::string> type, string_field(*thinking, "type"));
+        if (!type) return invalid_argument("invalid request body: thinking: missing field `type`");
+        if (*type != "enabled" && *type != "adaptive" && *type != "disabled")
+            return invalid_argument(
+                "invalid request body: thinking.type: unknown variant `{}`, expected one of "
+                "`adaptive`, `enabled`, `disabled`",
+                *type);
+        enabled = *type != "disabled";
+    }
+
+    conversation.thinking =
+        enabled.value_or(effort.value_or(ReasoningEffort::high) != ReasoningEffort::none);
+    if (!conversation.thinking) {
+        conversation.effort = ReasoningEffort::none;
+    } else if (!effort || *effort == ReasoningEffort::none) {
+        conversation.effort = ReasoningEffort::high;
+    } else {
+        conversation.effort = *effort;
+    }
+    return {};
+}
+
+Status read_stop(const Json& body, GenerationRequest& generation) {
+    const Json* stop = field(body, "stop");
+    if (stop == nullptr) return {};
+    if (!stop->is_string() && !stop->is_array())
+        return wrong_kind("stop", "a string or an array", *stop);
+    if (stop->is_string()) {
+        generation.stop_strings.push_back(stop->as_string());
+    } else {
+        for (std::size_t i = 0; i < stop->items().size(); ++i) {
+            const Json& item = stop->items()[i];
+            if (!item.is_string()) return wrong_kind(fmt::format("stop[{}]", i), "a string", item);
+            generation.stop_strings.push_back(item.as_string());
+        }
+    }
+    return check_stop_strings(generation.stop_strings, stop->is_string());
+}
+
+Status read_stream(const Json& body, ApiRequest& request) {
+    FATHOM_ASSIGN(const std::optional<bool> stream, bool_field(body, "stream"));
+    request.stream = stream.value_or(false);
+    const Json* options = field(body, "stream_options");
+    if (options == nullptr) return {};
+    if (!options->is_object()) return wrong_kind("stream_options", "an object", *options);
+    if (!request.stream)
+        return invalid_argument("stream_options should be set along with stream = true");
+    FATHOM_ASSIGN(const std::optional<bool> usage, bool_field(*options, "include_usage"));
+    request.include_usage = usage.value_or(false);
+    return {};
+}
+
+Status check_n(const Json& body, std::string_view name) {
+    FATHOM_ASSIGN(const std::optional<std::int64_t> n, int_field(body, name));
+    if (n.value_or(1) != 1)
+        return invalid_argument("Invalid {} value (currently only {} = 1 is supported)", name,
+                                name);
+    return {};
+}
+
+// A number in [low, high], where `range` is how messages spell that. Written so that NaN fails.
+Result<std::optional<double>> ranged(const Json& body, std::string_view name, double low,
+                                     double high, std::string_view range) {
+    FATHOM_ASSIGN(const std::optional<double> value, number_field(body, name));
+    if (value && !(*value >= low && *value <= high))
+        return invalid_argument("Invalid {} value, the valid range of {} is {}", name, name, range);
+    return value;
+}
+
+Status read_sampling(const Json& body, SamplingParams& sampling) {
+    for (const char* penalty : {"presence_penalty", "frequency_penalty"})
+        FATHOM_RETURN_IF_ERROR(ranged(body, penalty, -2, 2, "[-2, 2]").status());
+    FATHOM_ASSIGN(const std::optional<double> temperature,
+                  ranged(body, "temperature", 0, 2, "[0, 2]"));
+    FATHOM_ASSIGN(const std::optional<double> top_p, ranged(body, "top_p", 0, 1, "(0, 1.0]"));
+    if (top_p && !(*top_p > 0))
+        return invalid_argument("Invalid top_p value, the valid range of top_p is (0, 1.0]");
+    FATHOM_ASSIGN(const std::optional<double> min_p, ranged(body, "min_p", 0, 1, "[0, 1]"));
+    FATHOM_ASSIGN(const std::optional<std::int64_t> top_k, int_field(body, "top_k"));
+    if (top_k && *top_k < -1)
+        return invalid_argument(
+            "Invalid top_k value, expected a positive number, or 0 or -1 for no limit");
+    sampling.temperature = temperature.value_or(1.0);
+    sampling.top_p = top_p.value_or(1.0);
+    sampling.min_p = min_p.value_or(0.0);
+    sampling.top_k = std::max<std::int64_t>(0, top_k.value_or(0));
+    return {};
+}
+
+Status refuse_logprobs(const Json& body, ApiKind kind) {
+    if (kind == ApiKind::completion) {
+        FATHOM_ASSIGN(const std::optional<std::int64_t> logprobs, int_field(body, "logprobs"));
+        return logprobs ? not_supported("`logprobs` is") : Status();
+    }
+    FATHOM_ASSIGN(const std::optional<bool> logprobs, bool_field(body, "logprobs"));
+    FATHOM_ASSIGN(const std::optional<std::int64_t> top, int_field(body, "top_logprobs"));
+    if (top && (*top < 0 || *top > 20))
+        return invalid_argument(
+            "Invalid top_logprobs value, the valid range of top_logprobs is [0, 20].");
+    if (top && !logprobs.value_or(false))
+        return invalid_argument(
+            "Invalid top_logprobs and logprobs value, logprobs must be set to true if top_logprobs "
+            "is used.");
+    return logprobs.value_or(false) ? not_supported("`logprobs` is") : Status();
+}
+
+// `max_completion_tokens` is what newer OpenAI clients send; `max_tokens` wins.
+Status read_max_tokens(const Json& body, const ApiOptions& options, GenerationRequest& generation) {
+    FATHOM_ASSIGN(generation.max_tokens, int_field(body, "max_tokens"));
+    if (!generation.max_tokens) {
+        FATHOM_ASSIGN(generation.max_tokens, int_field(body, "max_completion_tokens"));
+    }
+    if (generation.max_tokens &&
+        (*generation.max_tokens < 1 || *generation.max_tokens > options.max_tokens))
+        return invalid_argument(
+            "Invalid max_tokens value, the valid range of max_tokens is [1, {}]",
+            options.max_tokens);
+    return {};
+}
+
+Status read_seed(const Json& body, ApiRequest& request) {
+    const Json* value = field(body, "seed");
+    if (value == nullptr) return {};
+    if (!value->is_integer()) return wrong_kind("seed", "an integer", *value);
+    if (value->as_uint64() >> 63 != 0)  // negative, or beyond
+        return invalid_argument("Invalid seed value, the valid range of seed is [0, 2^63)");
+    request.generation.sampling.seed = value->as_uint64();
+    request.has_seed = true;
+    return {};
+}
+
+Status read_chat(const Json& body, ApiRequest& request) {
+    FATHOM_RETURN_IF_ERROR(refuse_tools(body));
+    const Json* messages = body.find("messages");
+    if (messages == nullptr)
+        return invalid_argument("invalid request body: missing field `messages`");
+    if (!messages->is_array()) return wrong_kind("messages", "an array", *messages);
+    Conversation conversation;
+    FATHOM_ASSIGN(conversation.messages, parse_messages(*messages));
+    FATHOM_RETURN_IF_ERROR(read_thinking(body, conversation));
+    request.thinking = conversation.thinking;
+    request.generation.prompt = std::move(conversation);
+    return check_response_format(body);
+}
+
+Result<std::vector<TokenId>> parse_ids(const Json::Array& items) {
+    std::vector<TokenId> ids;
+    ids.reserve(items.size());
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        const std::string name = fmt::format("prompt[{}]", i);
+        if (!items[i].is_integer()) return wrong_kind(name, "a token id", items[i]);
+        const std::uint64_t id = items[i].as_uint64();
+        if (id > 0x7fffffff)
+            return invalid_argument("Invalid '{}': expected a token id in [0, 2^31)", name);
+        ids.push_back(static_cast<TokenId>(id));
+    }
+    return ids;
+}
+
+// A text, a list of token ids, or a list of one of these.
+Status read_prompt(const Json& body, GenerationRequest& generation) {
+    const Json* prompt = field(body, "prompt");
+    if (prompt == nullptr) return invalid_argument("invalid request body: missing field `prompt`");
+    if (prompt->is_array() && !prompt->items().empty() &&
+        (prompt->items().front().is_string() || prompt->items().front().is_array())) {
+        if (prompt->items().size() > 1)
+            return not_supported(fmt::format("A list of {} prompts is", prompt->items().size()));
+        prompt = &prompt->items().front();
+    }
+    if (prompt->is_string()) {
+        // The whole prompt is the client's, so special tokens that it spells are meant.
+        generation.prompt = RawText{.text = prompt->as_string(), .recognize_added = true};
+        return {};
+    }
+    if (!prompt->is_array())
+        return wrong_kind("prompt", "a string or an array of token ids", *prompt);
+    FATHOM_ASSIGN(std::vector<TokenId> ids, parse_ids(prompt->items()));
+    if (ids.empty())
+        return invalid_argument("Invalid 'prompt': empty. Expected at least one token.");
+    generation.prompt = std::move(ids);
+    return {};
+}
+
+Status read_completion(const Json& body, ApiRequest& request) {
+    FATHOM_RETURN_IF_ERROR(read_prompt(body, request.generation));
+    FATHOM_ASSIGN(const std::optional<std::string> suffix, string_field(body, "suffix"));
+    if (suffix && !suffix->empty()) return not_supported("`suffix` is");
+    FATHOM_ASSIGN(const std::optional<bool> echo, bool_field(body, "echo"));
+    if (echo.value_or(false)) return not_supported("`echo` is");
+    return check_n(body, "best_of");
+}
+
+// recipe.md 4.1, "Sampling after conversion", V4.1.
+void apply_reference_sampling(ApiRequest& request) {
+    if (request.kind != ApiKind::chat) return;
+    SamplingParams& sampling = request.generation.sampling;
+    if (request.thinking) {
+        sampling.temperature = 1.0;
+        sampling.top_p = std::max(0.95, sampling.top_p);
+    } else {
+        sampling.top_p = 1.0;
+    }
+}
+
+}  // namespace
+
+Result<ApiRequest> parse_api_request(ApiKind kind, std::string_view text,
+                                     const ApiOptions& options) {
+    Result<Json> parsed = parse_json(text);
+    if (!parsed.ok())
+        return invalid_argument("invalid JSON request: {}", parsed.status().message());
+    const Json& body = *parsed;
+    if (!body.is_object())
+        return invalid_argument("invalid request body: expected an object, got {}",
+                                body.kind_name());
+    ApiRequest request;
+    request.kind = kind;
+    FATHOM_RETURN_IF_ERROR(check_model(body, options, request));
+    FATHOM_RETURN_IF_ERROR(kind == ApiKind::chat ? read_chat(body, request)
+                                                 : read_completion(body, request));
+    FATHOM_RETURN_IF_ERROR(read_stop(body, request.generation));
+    FATHOM_RETURN_IF_ERROR(read_stream(body, request));
+    FATHOM_RETURN_IF_ERROR(check_n(body, "n"));
+    FATHOM_RETURN_IF_ERROR(read_sampling(body, request.generation.sampling));
+    FATHOM_RETURN_IF_ERROR(refuse_logprobs(body, kind));
+    FATHOM_RETURN_IF_ERROR(read_max_tokens(body, options, request.generation));
+    FATHOM_RETURN_IF_ERROR(read_seed(body, request));
+    if (options.reference_sampling) apply_reference_sampling(request);
+    return request;
+}
+
+}  // namespace fathom
