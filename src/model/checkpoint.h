@@ -1,8 +1,11 @@
 // A checkpoint directory in the release's layout (model.md 5): config.json, sharded safetensors
 // resolved through model.safetensors.index.json, never by shard number. open() maps the shards and
 // checks every name, dtype and shape against what the config implies, so that what follows can
-// trust the tensors. Nothing is copied: a 510 GB checkpoint opens in seconds and touches only
-// headers. Engram tables are read by row through the mapping. Immutable after open; any thread.
+// trust the tensors. Nothing is copied but BF16 and F32 tensors that lie misaligned in their file
+// (a writer that does not sort by element size leaves such): a 510 GB checkpoint opens in seconds
+// and touches only headers. Engram tables are read by row through the mapping. An optional "model."
+// prefix of names is dropped. A checkpoint of one file, model.safetensors, needs no index. Files
+// must not be shortened while open. Immutable after open; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +19,15 @@
 #include "base/result.h"
 #include "kernels/ops.h"
 #include "model/config.h"
+#include "model/inventory.h"
 #include "model/safetensors.h"
 
 namespace fathom {
 
-struct ExpectedTensor {
-    std::string name;
-    TensorType type = TensorType::bf16;
-    std::vector<std::int64_t> shape;
-};
-
-// Every tensor that a checkpoint of this config has (model.md 5.1–5.5), in name order.
-std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
-
 struct CheckpointOptions {
     const Json* config_overrides = nullptr;  // text_config keys to replace (golden t1full)
+    // When set, receives everything found wrong (up to a limit), not only the first.
+    std::vector<std::string>* problems = nullptr;
 };
 
 class Checkpoint {
@@ -47,8 +44,8 @@ class Checkpoint {
     bool has(std::string_view name) const;
     // The tensor must exist (its presence was checked at open, so a miss is a CHECK failure).
     TensorRef tensor(std::string_view name) const;
-    // "NAME.weight" (with "NAME.scale" where it is quantised) as a linear's source. Works for fp8
-    // pairs, packed FP4, BF16 and F32.
+    // NAME gives "NAME.weight" (with "NAME.scale" where it is quantised) as a linear's source.
+    // Works for fp8 pairs, packed FP4, BF16 and F32.
     WeightSource weight(std::string_view name) const;
     EngramTable engram_table(int layer) const;
     const Bf16* bf16(std::string_view name) const;  // a BF16 tensor's numbers
@@ -59,6 +56,8 @@ class Checkpoint {
         std::map<std::string, std::pair<std::uint64_t, std::uint64_t>>
             by_type;  // type: count, bytes
         std::uint64_t shards = 0;
+        std::uint64_t ignored = 0;       // tensors that is_ignored_tensor() names
+        std::uint64_t copied_bytes = 0;  // of misaligned tensors
     };
     const Summary& summary() const { return summary_; }
 
@@ -68,7 +67,10 @@ class Checkpoint {
     ModelConfig config_;
     Summary summary_;
     std::vector<std::unique_ptr<SafetensorsFile>> shards_;
-    std::map<std::string, std::size_t, std::less<>> shard_of_;
+    std::map<std::string, TensorRef, std::less<>> tensors_;
+    std::vector<std::unique_ptr<std::uint64_t[]>> copies_;  // of misaligned tensors
+
+    friend class CheckpointOpener;
 };
 
 }  // namespace fathom

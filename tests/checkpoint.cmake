@@ -1,0 +1,1 @@
+fathom_e2e(checkpoint_test DEPS model base)
