@@ -1,6 +1,8 @@
 // The functions of N5: own polynomials in explicit fused multiply-adds, so that every back end
-// gives the same bits on every machine. No libm. Accuracy is stated per function; a vector back end
-// repeats the same steps lane by lane.
+// gives the same bits on every machine. No libm. Accuracy is stated per function (kernels_test
+// sweeps it); a vector back end repeats the same steps (functions.h) lane by lane. They need FMA
+// instructions, which make_backend has checked by the time anything is computed. A denormal
+// argument counts as zero; NaN gives NaN.
 #pragma once
 
 namespace fathom {

@@ -13,15 +13,16 @@
 //   N1  linears: per group of 32 inputs B = 0, then for p = 0..15
 //       B = fma(x[2p], w[2p], fma(x[2p+1], w[2p+1], B)); acc = fma(B, scale, acc); groups in K
 //       order.
-//   N2  K that is no multiple of 32 is padded with zeros.
+//   N2  K that is no multiple of 32 is padded with zeros; N3 and N4 pad to a multiple of 16.
 //   N3  fp32 × fp32 products: lane j of 16 takes k ≡ j (mod 16) as an fma chain; then the tree
-//   8-4-2-1
 //       (lane j += lane j+8, then +4, +2, +1).
 //   N4  row reductions: 16 lanes as N3, but in blocks of 512 elements; each block reduced by the
-//   tree,
-//       block results added in order to a running sum that starts at +0.
-//   N5  exp, log1p, sin, cos are our own (kernels/math.h); 1/x is a true division, rsqrt(x) =
-//   1/sqrt(x).
+//       tree, block results added in order to a running sum that starts at +0. A sum of squares
+//       is a chain of fma(x, x, lane); a mean is the sum divided by the count.
+//   N5  exp, log1p, sin, cos are our own (kernels/math.h); 1/x is a true division, rsqrt(x) is
+//       1/sqrt(x).
+// Elsewhere every operation rounds once, left to right, without fma unless it is written; a sum
+// over streams starts with its first term.
 //
 // Memory: views are borrowed for the call. Packed weights are owned by the caller and must outlive
 // their use. Threads: one thread calls into a Backend at a time; it spreads work over its
@@ -183,8 +184,8 @@ struct YarnScaling {  // model.md 3.4; factor <= 1 means no scaling
     std::int64_t original_max_position = 0;
 };
 // The released model's two tables are stored as bits (golden kernels/rope); any other combination
-// is computed in double and rounded once, which may differ from the reference's fp32 power by 2
-// ulp.
+// follows the reference's fp32 steps, with the power taken in double and rounded once, which gives
+// the bits of every golden table.
 RopeTable make_rope_table(double base, std::int64_t rope_dim, const YarnScaling& yarn);
 
 struct MhcWeights {
@@ -311,19 +312,21 @@ class Backend {
     // order.
     virtual void rms_norm(ConstRows x, const Bf16* w, float eps, Rows y) = 0;
     // Rotates (or, with inverse, rotates back) the last rope_dim of each head of width head_dim,
-    // pairs (2k, 2k+1) by the angle float(position)·f_k; fp32, → act (model.md 3.4). In place.
+    // pairs (2k, 2k+1) by the angle float(position)·f_k; fp32, → act (model.md 3.4). In place:
+    // (a, b) ← (a·cos − b·sin, a·sin + b·cos), the sine negated for the inverse.
     virtual void rope(Rows x, std::int64_t heads, std::int64_t head_dim,
                       std::span<const std::int64_t> positions, const RopeTable& table,
                       bool inverse) = 0;
 
     // ---- mHC (model.md 3.3). Streams X are [n·streams, dim] act.
-    // pre, post [n, streams], comb [n, streams, streams] (first index = source stream), fp32.
+    // pre, post [n, streams], comb [n, streams, streams] (first index = source stream), fp32. The
+    // products with fn by N3, the row statistic by N4 over the flattened streams.
     virtual void mhc_mix(ConstRows streams, const MhcWeights& w, std::span<float> pre,
                          std::span<float> post, std::span<float> comb) = 0;
     // x = Σ_i pre_i X_i → act, i ascending.
     virtual void mhc_collapse(ConstRows streams, std::int64_t n_streams, std::span<const float> pre,
                               Rows x) = 0;
-    // X'_j = post_j·y + Σ_i comb_ij X_i → act; in place over `streams`.
+    // X'_j = post_j·y + (Σ_i comb_ij X_i) → act; in place over `streams`.
     virtual void mhc_expand(Rows streams, std::int64_t n_streams, ConstRows y,
                             std::span<const float> post, std::span<const float> comb) = 0;
 
@@ -333,7 +336,8 @@ class Backend {
     virtual void compress_pair(ConstRows u0, ConstRows g0, ConstRows u1, ConstRows g1, Rows y) = 0;
     // Applies the round trip of `kind` to row i of x and stores it at dst[i] in `format`. A null
     // values pointer skips the row (masked write). bf16 stores the rounded values; f32 stores x as
-    // it is.
+    // it is. A packed format is its own round trip and must be that of `kind`, but for main rows in
+    // window_fp8 (a model whose main KV is FP8); such a model stores them in bf16 as kind window.
     virtual void store_kv(ConstRows x, KvKind kind, KvFormat format,
                           std::span<const KvRow> dst) = 0;
     // Reads rows back as numbers (exact in bf16).
@@ -343,10 +347,12 @@ class Backend {
     virtual void index_round_trip(Rows x) = 0;
 
     // ---- indexer
-    // score_t = Σ_h w_h · max(0, q_h · k_t), heads in order, fp32 (model.md 3.7). The dot product
-    // is exact group sums of 32 (times both group scales) added in K order.
+    // score_t = Σ_h w_h · max(0, q_h · k_t), heads in order from +0, fp32 (model.md 3.7). Keys in
+    // index_fp4 or bf16: the dot product adds, in K order from +0, the exact value of each group of
+    // 32 rounded once to fp32. Keys in f32 (fp32 mode): rule N1 with scale 1.
     virtual void index_scores(const IndexScoreArgs& args) = 0;
-    // The min(k, scores.size()) highest scores, listed ascending; ties to the lower index; −0 = +0.
+    // The min(k, scores.size()) highest scores, listed ascending; ties to the lower index; −0 = +0,
+    // NaN below −inf.
     // out must hold k entries; returns how many were written. Pure; may be called from any thread.
     virtual std::int64_t select_top(std::span<const float> scores, std::int64_t k,
                                     std::span<std::int32_t> out) = 0;
@@ -370,7 +376,8 @@ class Backend {
     // route_scale, the sum in ascending expert order; with top_k == 1 the division is left out.
     virtual void route(const RouterArgs& args) = 0;
     // t = silu(min(g, limit)) · clamp(u, ±limit) · weight → act, then Q8 in the real mode. g, u are
-    // the linears' act outputs. weights: [n], or empty for 1 without a multiplication.
+    // the linears' act outputs. weights: [n], or empty for 1 without a multiplication. limit <= 0:
+    // no clamping.
     virtual void gate_up(ConstRows x, const PackedGateUp& w, std::span<const float> weights,
                          float limit, NumericMode mode, Rows t) = 0;
     // y = Σ_e down_e·gate_up_e(x) → act: each expert's output → act, summed in fp32 in ascending
@@ -382,8 +389,9 @@ class Backend {
     // [n·ids_per_row].
     virtual void engram_lookup(const EngramTable& table, std::span<const std::int64_t> ids,
                                std::int64_t ids_per_row, Rows y) = 0;
-    // Sums by N4: d = (Σ x·(qw·kw)·K)·rsqrt(mean x² + eps)·rsqrt(mean K² + eps)·dim^-0.5, left to
-    // right; gate = sigmoid(sign(d)·sqrt(max(|d|, 1e-6))), sign(0) = 0; X ← fma(gate, V, X) → act.
+    // Sums by N4, the first with fma(x·(qw·kw), K, lane): d = (Σ x·(qw·kw)·K)·rsqrt(mean x² +
+    // eps)·rsqrt(mean K² + eps)·dim^-0.5, left to right; gate = sigmoid(sign(d)·sqrt(max(|d|,
+    // 1e-6))), sign(0) = 0; X ← fma(gate, V, X) → act.
     virtual void engram_gate(const EngramGateArgs& args) = 0;
 };
 
