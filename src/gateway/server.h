@@ -34,8 +34,9 @@ struct ServerOptions {
     // Keys that /v1/* and /metrics then require (Authorization: Bearer KEY). An address that is not
     // loopback needs at least one. Never logged.
     std::vector<std::string> api_keys;
-    std::vector<std::string> model_aliases;  // accepted beside owner.model_name
-    OwnerOptions owner;                      // model name, context, requests in flight, time-outs
+    std::vector<std::string> model_aliases;     // accepted beside owner.model_name
+    std::string system_fingerprint = "fathom";  // of every answer: model and build
+    OwnerOptions owner;  // model name, context, requests in flight, time-outs
     // recipe.md 4.1 "Sampling after conversion": thinking ignores the client's temperature and
     // clamps top_p, plain chat ignores top_p. Off: the client's values hold.
     bool reference_sampling = false;

@@ -33,8 +33,8 @@ class Connection::Exchange : public HttpExchange {
     void write(std::string_view bytes) override {
         if (auto connection = connection_.lock()) connection->write_body(bytes);
     }
-    void end(bool complete) override {
-        if (auto connection = connection_.lock()) connection->end(complete);
+    void end(std::string_view bytes) override {
+        if (auto connection = connection_.lock()) connection->end(bytes);
     }
     void detach() { connection_.reset(); }
 
@@ -208,20 +208,25 @@ void Connection::begin(const HttpResponse& head) {
 }
 
 void Connection::write_body(std::string_view bytes) {
-    if (closed_ || !exchange_ || bytes.empty()) return;
+    if (closed_ || !exchange_) return;
     if (unsent() + bytes.size() > host_.options().output_bytes_max) return drop("slow_client");
-    if (framing_ == HttpBody::chunked) {
-        append_http_chunk(output_, bytes);
-        send({});
-    } else {
-        send(bytes);
-    }
+    send_body(bytes);
 }
 
-void Connection::end(bool complete) {
+void Connection::send_body(std::string_view bytes) {
+    if (bytes.empty()) return;
+    if (framing_ == HttpBody::chunked) {
+        append_http_chunk(output_, bytes);
+        bytes = {};
+    }
+    send(bytes);
+}
+
+void Connection::end(std::string_view bytes) {
     if (closed_ || !exchange_) return;
-    if (complete && framing_ == HttpBody::chunked) send(kHttpLastChunk);
-    keep_alive_ = keep_alive_ && complete && !host_.is_draining();
+    send_body(bytes);
+    if (framing_ == HttpBody::chunked) send(kHttpLastChunk);
+    keep_alive_ = keep_alive_ && !host_.is_draining();
     close_when_flushed_ = close_when_flushed_ || !keep_alive_;
     release();
     schedule_write();

@@ -47,7 +47,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     void on_read(std::size_t bytes);
     void on_end_of_input();
     void process();
-    bool step();  // one feed of the parser; false: nothing more to do now
+    bool step();        // one feed of the parser; false: nothing more to do now
     bool check_head();  // false: the request was refused and answered
     void next_request();
     void answer(HttpRequest request);
@@ -57,7 +57,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     void respond(const HttpResponse& response);
     void begin(const HttpResponse& head);
     void write_body(std::string_view bytes);
-    void end(bool complete);
+    void send_body(std::string_view bytes);
+    void end(std::string_view bytes);
     void release();  // the exchange is over
 
     void send(std::string_view bytes);

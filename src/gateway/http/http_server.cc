@@ -201,7 +201,7 @@ void HttpServer::Impl::sweep() {
         for (const auto& connection : all)
             connection->close();
     }
-    if (connections.empty()) context.stop();
+    if (connections.empty() && http_handler->idle()) context.stop();
 }
 
 void HttpServer::Impl::begin_shutdown(bool at_once) {
@@ -247,7 +247,9 @@ Executor& HttpServer::executor() {
     return impl_->executor;
 }
 
-std::uint16_t HttpServer::port() const { return impl_->bound_port; }
+std::uint16_t HttpServer::port() const {
+    return impl_->bound_port;
+}
 
 std::string HttpServer::url() const {
     const std::string& host = impl_->config.host;

@@ -59,11 +59,11 @@ class HttpExchange {
     virtual ~HttpExchange() = default;
     virtual void attach(std::shared_ptr<HttpJob> job) = 0;
     virtual void respond(const HttpResponse& response) = 0;  // the whole answer
-    // A streamed answer: begin (the body of `head` is ignored), write …, end. A client whose unsent
-    // bytes would pass output_bytes_max is dropped. end(false) breaks the body off visibly.
+    // A streamed answer: begin (the body of `head` is ignored), write …, end with the last bytes. A
+    // client whose unsent bytes would pass output_bytes_max by a write() is dropped.
     virtual void begin(const HttpResponse& head) = 0;
     virtual void write(std::string_view bytes) = 0;
-    virtual void end(bool complete) = 0;
+    virtual void end(std::string_view bytes) = 0;
 };
 
 class HttpHandler {
@@ -77,6 +77,7 @@ class HttpHandler {
     virtual HttpResponse error(int status, std::string_view message) = 0;
     virtual void tick() = 0;        // about every 50 ms
     virtual void cancel_all() = 0;  // at a shutdown that does not wait (any longer)
+    virtual bool idle() const = 0;  // nothing runs that was not asked for by a connection either
 };
 
 class HttpServer {

@@ -34,7 +34,9 @@ std::string api_error_json(int http_status, std::string_view message) {
 }
 
 HttpResponse api_error(int http_status, std::string_view message) {
-    HttpResponse response{.status = http_status, .body = api_error_json(http_status, message)};
+    HttpResponse response;
+    response.status = http_status;
+    response.body = api_error_json(http_status, message);
     if (http_status == 429 || http_status == 503) response.headers.emplace_back("retry-after", "1");
     if (http_status == 401) response.headers.emplace_back("www-authenticate", "Bearer");
     return response;

@@ -29,8 +29,8 @@ void write_usage(JsonWriter& json, const Usage& usage) {
 // What a chunk says; texts that are absent are left out, or null where the other one stands.
 struct ChunkBody {
     bool role = false;
-    std::optional<std::string_view> content;
-    std::optional<std::string_view> reasoning;
+    std::optional<std::string_view> content = std::nullopt;
+    std::optional<std::string_view> reasoning = std::nullopt;
     bool name_both = false;
     const GenerationResult* last = nullptr;
 };

@@ -1,0 +1,50 @@
+#include "gateway/api_keys.h"
+
+#include <algorithm>
+
+namespace fathom {
+
+namespace {
+
+constexpr std::size_t kKeyBytesMax = 4096;
+
+// Touches every byte of both whatever they hold: no early end, no data-dependent branch.
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+    unsigned difference = a.size() == b.size() ? 0 : 1;
+    const std::size_t size = std::min(a.size(), b.size());
+    for (std::size_t i = 0; i < size; ++i)
+        difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+    return difference == 0;
+}
+
+}  // namespace
+
+Result<ApiKeys> ApiKeys::create(std::vector<std::string> keys) {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        const bool visible = std::all_of(keys[i].begin(), keys[i].end(),
+                                         [](char c) { return c > ' ' && c < '\x7f'; });
+        if (keys[i].empty() || keys[i].size() > kKeyBytesMax || !visible)
+            return invalid_argument(
+                "API key {} of {} is not usable: expected 1 to {} visible ASCII characters", i + 1,
+                keys.size(), kKeyBytesMax);
+    }
+    return ApiKeys(std::move(keys));
+}
+
+bool ApiKeys::accepts(std::string_view authorization) const {
+    constexpr std::string_view kScheme = "bearer ";
+    if (authorization.size() < kScheme.size()) return false;
+    for (std::size_t i = 0; i < kScheme.size(); ++i) {
+        const char c = authorization[i];
+        if ((c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) != kScheme[i]) return false;
+    }
+    std::string_view given = authorization.substr(kScheme.size());
+    while (!given.empty() && given.front() == ' ')
+        given.remove_prefix(1);
+    bool known = false;
+    for (const std::string& key : keys_)
+        known = equal_in_constant_time(key, given) | known;
+    return known;
+}
+
+}  // namespace fathom

@@ -1,0 +1,29 @@
+// The keys of a server. Immutable; any thread. A key is never logged and never part of a message.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace fathom {
+
+class ApiKeys {
+  public:
+    // Keys are what a header can carry: 1 to 4096 visible ASCII characters. The message names the
+    // position of a bad key, not its text.
+    static Result<ApiKeys> create(std::vector<std::string> keys);
+
+    bool required() const { return !keys_.empty(); }
+    // Whether an Authorization header ("Bearer KEY") carries one of the keys. Takes the same time
+    // for every wrong key of a length.
+    bool accepts(std::string_view authorization) const;
+
+  private:
+    explicit ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {}
+    std::vector<std::string> keys_;
+};
+
+}  // namespace fathom
