@@ -16,9 +16,10 @@ namespace fathom {
 
 struct MemoryRequest {
     ModelOptions model;
-    std::int64_t pages = 0;        // KV pages
-    std::int64_t sequences = 0;    // live sequences, each with rings
-    std::int64_t limit_bytes = 0;  // 0: what the machine has available
+    std::int64_t pages = 0;         // KV pages
+    std::int64_t sequences = 0;     // live sequences, each with rings
+    std::int64_t limit_bytes = 0;   // 0: what the machine has available
+    std::int64_t packed_bytes = 0;  // of a back end's own weight layouts; 0: it reads the mapping
 };
 
 struct MemoryPlan {
@@ -26,15 +27,21 @@ struct MemoryPlan {
         std::string what;
         std::int64_t bytes = 0;
         bool mapped = false;  // file-backed: may be evicted, does not count against the limit
+        std::string lower;    // what a user lowers to make it smaller, or empty
     };
     std::vector<Item> items;
     std::int64_t anonymous_bytes = 0, mapped_bytes = 0, limit_bytes = 0;
 
-    std::string to_text() const;
+    std::string to_text() const;  // a table with one line an item
 };
 
-// The smaller of MemAvailable and the cgroup's remaining allowance.
-std::int64_t available_memory_bytes();
+// "1.50 GiB": three significant digits in the unit that fits.
+std::string bytes_text(std::int64_t bytes);
+
+// The smaller of MemAvailable and what the cgroups of this process (v2 and v1, all levels) leave,
+// page cache counted as free. `root` stands before /proc and /sys, so that tests can make a
+// machine.
+std::int64_t available_memory_bytes(const std::string& root = "");
 MemoryPlan plan_memory(const Checkpoint& checkpoint, const MemoryRequest& request);
 // resource_exhausted with the numbers and what to lower, when the plan exceeds its limit.
 Status check_memory_plan(const MemoryPlan& plan);
