@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -13,32 +14,53 @@
 
 namespace fathom {
 
+// The special tokens that a prompt of system, user and assistant turns is made of, by their
+// spelling; their ids come from the tokenizer's added tokens.
+inline constexpr std::string_view kBeginOfSentence = "<｜begin▁of▁sentence｜>";
+inline constexpr std::string_view kEndOfSentence = "<｜end▁of▁sentence｜>";
+inline constexpr std::string_view kSystemToken = "<｜System｜>";
+inline constexpr std::string_view kUserToken = "<｜User｜>";
+inline constexpr std::string_view kAssistantToken = "<｜Assistant｜>";
+inline constexpr std::string_view kThinkBegin = "<think>";
+inline constexpr std::string_view kThinkEnd = "</think>";
+
 enum class Role { system, user, assistant };
-enum class ReasoningEffort { none, low, high, xhigh, max };
+enum class ReasoningEffort { none, low, high, xhigh, max };  // none: not given
 
 struct Message {
     Role role = Role::user;
     std::string content;
-    std::optional<std::string> reasoning_content;  // assistant only; dropped without tools (2.8)
-    bool prefix = false;  // assistant, last message: to be continued (2.11)
+    // Assistant only. Without tools the reasoning of past turns is not rendered (2.8); that of a
+    // prefix message is.
+    std::optional<std::string> reasoning_content;
+    bool prefix = false;  // assistant, last message: to be continued (2.11); else ignored
 };
 
 struct Conversation {
     std::vector<Message> messages;
     bool thinking = true;
-    ReasoningEffort effort = ReasoningEffort::none;
+    ReasoningEffort effort = ReasoningEffort::none;  // has an effect only when thinking
 };
 
 // A rendered prompt is a list of segments: special tokens by their spelling, and plain text from
-// which no special token can arise (recipe.md 1.6). Adjacent text is one segment.
+// which no special token can arise (recipe.md 1.6). Adjacent text is one segment; none is empty.
+// All text of the request is plain, except that the grounding marks (<｜ref｜>, <｜box｜>, …) in
+// assistant content and reasoning are special: the model wrote them as tokens.
 struct PromptSegment {
     bool special = false;
     std::string text;
+
+    friend bool operator==(const PromptSegment&, const PromptSegment&) = default;
 };
 
-// recipe.md 2.2–2.4 for V4.1.
+// recipe.md 2.2–2.4, 2.8 and 2.11 for V4.1. invalid_argument when an assistant message with prefix
+// is not the last.
 Result<std::vector<PromptSegment>> render_prompt(const Conversation& conversation);
+
+// The prompt as one string, for people and logs. It must not be encoded: what was text could become
+// a special token.
 std::string prompt_text(const std::vector<PromptSegment>& segments);
+
 // invalid_argument when a special token is not in the added vocabulary.
 Result<std::vector<TokenId>> encode_prompt(const std::vector<PromptSegment>& segments,
                                            const Tokenizer& tokenizer);

@@ -1,11 +1,19 @@
 // Streaming detokenization (recipe.md 1.8): text is released only as whole UTF-8 characters.
 // Pending ids are held while the bytes so far end in an incomplete but possible character. One
 // owner; cheap to copy.
+//
+// The pieces of a stream joined are decode() of all its ids, however the stream was cut.
+//
+// The reference decodes the pending ids and holds while the result ends with U+FFFD. Text that is
+// well-formed and holds no U+FFFD is released at the same ids in both. A genuine U+FFFD, or bytes
+// that no continuation can repair, come at once here; the reference holds them until a good
+// character follows and drops them, uncounted, at the end of the stream.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/ids.h"
 #include "recipe/tokenizer.h"
@@ -21,13 +29,17 @@ class Detokenizer {
     explicit Detokenizer(std::shared_ptr<const Tokenizer> tokenizer)
         : tokenizer_(std::move(tokenizer)) {}
 
+    // An id outside the vocabulary has no bytes: it is held, and counted with the next text.
     Piece push(TokenId id);
     // What is still pending at the end, ill-formed bytes replaced. The reference drops it; callers
-    // that show text to people use it, the reference profile does not.
+    // that show text to people use it, the reference profile does not. The detokenizer is then as
+    // new.
     Piece finish();
 
   private:
-    std::shared_ptr<const Tokenizer> tokenizer_;
+    Piece release();
+
+    std::shared_ptr<const Tokenizer> tokenizer_;  // immutable, shared with everyone who has text
     std::string pending_;
     std::int64_t pending_count_ = 0;
 };

@@ -18,25 +18,27 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "recipe/added_tokens.h"
+#include "recipe/utf8.h"
 
 namespace fathom {
 
-struct AddedToken {
-    TokenId id = 0;
-    std::string content;
-    bool special = false;
-};
-
 class Tokenizer {
   public:
+    // Reads a tokenizer.json of the release's layout: normalizer empty, pre_tokenizer a Sequence of
+    // Split (Regex, Isolated) and a final ByteLevel, model BPE with all 256 single bytes, decoder
+    // ByteLevel. Anything else, and whatever exceeds TokenizerLimits (tokenizer_file.h), is
+    // invalid_argument with the field and the value found. Ids may have gaps.
     static Result<std::shared_ptr<const Tokenizer>> load(const std::string& path);
+    // The same from text; `where` stands for the path in messages.
     static Result<std::shared_ptr<const Tokenizer>> parse(std::string_view json,
                                                           std::string_view where);
     virtual ~Tokenizer() = default;
 
     // Encodes text. recognize_added: added tokens spelled in the text become their ids
     // (recipe.md 1.6 "recognize"); otherwise the text is plain and no special token can be forged.
-    // Input that is not UTF-8 is encoded byte by byte where it is ill-formed.
+    // Input that is not UTF-8 is encoded byte by byte where it is ill-formed, so the bytes of the
+    // ids are always the text. Time is O(n log n) in the text whatever it holds.
     virtual std::vector<TokenId> encode(std::string_view text, bool recognize_added) const = 0;
 
     // The raw bytes of one id: an added token's content, else the bytes of its vocabulary string;
@@ -52,8 +54,5 @@ class Tokenizer {
     virtual const std::vector<AddedToken>& added_tokens() const = 0;
     virtual std::int64_t vocab_size() const = 0;  // highest id + 1
 };
-
-// UTF-8 with each maximal ill-formed subpart replaced by one U+FFFD (the WHATWG rule).
-std::string utf8_lossy(std::string_view bytes);
 
 }  // namespace fathom

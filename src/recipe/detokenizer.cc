@@ -1,0 +1,25 @@
+#include "recipe/detokenizer.h"
+
+#include "recipe/utf8.h"
+
+namespace fathom {
+
+Detokenizer::Piece Detokenizer::push(TokenId id) {
+    pending_ += tokenizer_->bytes(id);
+    ++pending_count_;
+    if (pending_.empty() || utf8_incomplete_tail(pending_) > 0) return {};
+    return release();
+}
+
+Detokenizer::Piece Detokenizer::finish() {
+    return release();
+}
+
+Detokenizer::Piece Detokenizer::release() {
+    Piece piece{.text = utf8_lossy(pending_), .token_count = pending_count_};
+    pending_.clear();
+    pending_count_ = 0;
+    return piece;
+}
+
+}  // namespace fathom

@@ -1,0 +1,2 @@
+fathom_e2e(recipe_golden_test DEPS base recipe)
+fathom_e2e(tiny_tokenizer_test DEPS base recipe)
