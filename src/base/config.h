@@ -18,11 +18,12 @@ namespace fathom {
 class ConfigSchema {
   public:
     struct Origin {
-        std::string key, value, origin;  // origin: "default", "file PATH:LINE" or "flag"
+        // value: as TOML writes it; origin: "default", "file PATH:LINE" or "flag"
+        std::string key, value, origin;
     };
 
     // Each option binds a dotted key ("server.port") to a variable that holds its default. The
-    // variable must outlive the schema. For numbers, [min, max] is inclusive.
+    // variable must outlive the schema. For numbers, [min, max] is inclusive and holds the default.
     void add(std::string key, std::string* target, std::string help, bool secret = false);
     void add(std::string key, bool* target, std::string help);
     void add(std::string key, std::int64_t* target, std::int64_t min, std::int64_t max,
@@ -34,10 +35,12 @@ class ConfigSchema {
     void add_choice(std::string key, std::string* target, std::vector<std::string> choices,
                     std::string help);
 
+    // Nothing is applied unless all of the text is right. Options set by a flag before keep their
+    // value; of two files the later wins. `origin` is what messages call the text.
     Status load_file(const std::string& path);
-    Status load_text(std::string_view toml,
-                     std::string_view origin);                      // for tests and embedded text
-    Status set_flag(std::string_view key, std::string_view value);  // a repeated list flag appends
+    Status load_text(std::string_view toml, std::string_view origin);
+    // A list flag replaces the file's list; repeated, it appends. An empty value sets a bool.
+    Status set_flag(std::string_view key, std::string_view value);
 
     struct Option {
         std::string key, help, default_text, choices_or_range;
@@ -48,6 +51,7 @@ class ConfigSchema {
 
   private:
     struct Entry;
+    void add_entry(Entry entry);
     Entry* find(std::string_view key);
     Status unknown_key(std::string_view key, std::string_view origin) const;
     std::vector<std::shared_ptr<Entry>> entries_;

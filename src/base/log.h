@@ -3,7 +3,7 @@
 // log keys, tokens of users or prompts. Any thread.
 //
 //   log_info("loaded {} tensors in {} ms", n, ms);
-//   log_warning_with({{"request", id}}, "client went away");
+//   log_line(LogLevel::warning, {{"request", id}}, "client went away");
 #pragma once
 
 #include <fmt/core.h>
@@ -20,10 +20,14 @@ enum class LogStyle { text, json };
 
 using LogFields = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
-// Call once at start; before it, warnings and errors go to stderr as text.
+// Call once at start (later calls change level and style only); before it, warnings and errors go
+// to stderr as text, at once.
 void init_logging(LogLevel level, LogStyle style);
+// Waits until the lines of before are written, at most two seconds. Also done at exit.
 void flush_logging();
 LogLevel log_level();
+// Writes a line if `level` is enabled. Fields follow the message, in their order; their values are
+// text. Control characters are escaped: a message is always one line.
 void log_line(LogLevel level, LogFields fields, std::string_view message);
 
 template <typename... Args>
