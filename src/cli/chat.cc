@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/requests.h"
 #include "cli/settings.h"
 #include "cli/stack.h"
 #include "cli/text_stream.h"
@@ -66,13 +67,15 @@ class LineReader {
 
 class ChatSession {
   public:
-    ChatSession(const Settings& settings, OwnerRegistry& owners, Interrupts& interrupts)
+    ChatSession(const Settings& settings, std::string model_name, OwnerRegistry& owners,
+                Interrupts& interrupts)
         : settings_(settings),
           owners_(owners),
           interrupts_(interrupts),
-          terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) {
-        conversation_.thinking = settings.chat.thinking;
-        set_system(settings.chat.system);
+          terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1),
+          model_name_(std::move(model_name)),
+          thinking_(settings.chat.thinking) {
+        begin(settings.chat.system);
     }
 
     int run() {
@@ -100,45 +103,47 @@ class ChatSession {
     }
 
   private:
-    void set_system(std::string text) {
-        conversation_.messages.clear();
-        system_ = std::move(text);
-        if (!system_.empty())
-            conversation_.messages.push_back(
-                {.role = Role::system, .content = system_, .reasoning_content = {}});
+    static Json message(const char* role, std::string text) {
+        return Json::object({{"role", Json(role)}, {"content", Json(std::move(text))}});
+    }
+
+    // Begins a new conversation under this system message.
+    void begin(std::string system) {
+        system_ = std::move(system);
+        messages_ = Json::array();
+        if (!system_.empty()) messages_.push_back(message("system", system_));
     }
 
     void run_command(const std::string& line) {
         if (line == "/clear")
-            set_system(system_);
+            begin(system_);
         else if (line == "/think on" || line == "/think off")
-            conversation_.thinking = line == "/think on";
-        else if (line.rfind("/system ", 0) == 0 || line == "/system")
-            set_system(line.size() > 8 ? line.substr(8) : "");
+            thinking_ = line == "/think on";
+        else if (line == "/system" || line.rfind("/system ", 0) == 0)
+            begin(line.size() > 8 ? line.substr(8) : "");
         else
             fmt::print(stderr, "{}\n", kSpec.summary);
     }
 
     // One turn. A failed or refused turn leaves the history as it was.
     void answer(std::string text) {
-        conversation_.messages.push_back(
-            {.role = Role::user, .content = std::move(text), .reasoning_content = {}});
+        messages_.push_back(message("user", std::move(text)));
         std::string content;
         const Status status = generate(content);
         if (status.ok()) {
-            conversation_.messages.push_back(
-                {.role = Role::assistant, .content = std::move(content), .reasoning_content = {}});
+            messages_.push_back(message("assistant", std::move(content)));
         } else {
-            conversation_.messages.pop_back();
+            messages_.items().pop_back();
             fmt::print(stderr, "error: {}\n", status.message());
         }
     }
 
     Status generate(std::string& content) {
-        GenerationRequest request = request_from(settings_);
-        request.prompt = conversation_;
+        Json body;
+        body.set("messages", messages_);
+        body.set("thinking", thinking_body(thinking_));
         FATHOM_ASSIGN(PreparedRequest prepared,
-                      prepare(request, owners_.tokenizer(), owners_.limits()));
+                      prepare_request(std::move(body), settings_, model_name_, owners_));
         auto stream = std::make_shared<TextStream>();
         FATHOM_ASSIGN(std::shared_ptr<RequestOwner> owner,
                       owners_.start(std::move(prepared), stream));
@@ -174,8 +179,10 @@ class ChatSession {
     OwnerRegistry& owners_;
     Interrupts& interrupts_;
     const bool terminal_;
+    const std::string model_name_;
     std::string system_;
-    Conversation conversation_;
+    Json messages_;
+    bool thinking_;
 };
 
 }  // namespace
@@ -191,7 +198,7 @@ int run_chat(const std::vector<std::string>& args) {
     }
     Interrupts interrupts;
     LocalOwners owners(*stack, stack->owner_options());
-    return ChatSession(settings, owners.registry(), interrupts).run();
+    return ChatSession(settings, stack->model_name, owners.registry(), interrupts).run();
 }
 
 }  // namespace fathom

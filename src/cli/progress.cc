@@ -13,14 +13,14 @@ constexpr std::int64_t kBarWidth = 30;
 }  // namespace
 
 Progress::Progress(std::string what, std::int64_t total, const Clock& clock)
-    : what_(std::move(what)), total_(total), clock_(clock), terminal_(isatty(STDERR_FILENO) == 1) {}
+    : what_(std::move(what)), total_(total), clock_(clock) {}
 
 Progress::~Progress() {
     clear();
 }
 
 void Progress::update(std::int64_t done, std::string_view note) {
-    if (!terminal_) return;
+    if (!visible()) return;
     const std::int64_t now_us = clock_.now_us();
     if (drawn_us_ >= 0 && now_us - drawn_us_ < kRedrawUs) return;
     drawn_us_ = now_us;

@@ -18,6 +18,7 @@ class Progress {
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
 
+    static bool visible();  // stderr is a terminal
     void update(std::int64_t done, std::string_view note = {});
     void clear();  // before other text is written to the terminal
 
@@ -26,7 +27,6 @@ class Progress {
     std::int64_t total_;
     const Clock& clock_;
     bool shown_ = false;
-    bool terminal_;
     std::int64_t drawn_us_ = -1;
 };
 

@@ -76,8 +76,6 @@ void bind_requests(Settings& settings, ConfigSchema& schema) {
     schema.add("generate.prompt", &settings.generate.prompt, "the prompt");
     schema.add("generate.chat", &settings.generate.chat,
                "render the prompt as one user turn instead of raw text");
-    schema.add("generate.special_tokens", &settings.generate.special_tokens,
-               "special tokens spelled in a raw prompt become their ids");
     schema.add("generate.input", &settings.generate.input, "JSONL file of requests");
     schema.add("generate.output", &settings.generate.output,
                "JSONL file of answers; continued when it exists");
@@ -181,19 +179,6 @@ ServerOptions server_options(const Settings& settings, const Stack& stack) {
     to.owner.not_started_us = from.not_started_s * kSecondUs;
     to.handle_signals = true;
     return to;
-}
-
-GenerationRequest request_from(const Settings& settings) {
-    const Settings::Sampling& from = settings.sampling;
-    GenerationRequest request;
-    request.sampling = SamplingParams{.temperature = from.temperature,
-                                      .top_k = from.top_k,
-                                      .top_p = from.top_p,
-                                      .min_p = from.min_p,
-                                      .seed = static_cast<std::uint64_t>(from.seed)};
-    if (from.max_tokens > 0) request.max_tokens = from.max_tokens;
-    request.stop_strings = from.stop;
-    return request;
 }
 
 }  // namespace fathom

@@ -10,7 +10,6 @@
 #include "base/config.h"
 #include "cli/options.h"
 #include "cli/stack.h"
-#include "gateway/generation.h"
 #include "gateway/server.h"
 
 namespace fathom {
@@ -38,7 +37,7 @@ struct Settings {
 
     struct Generate {
         std::string prompt, input, output;
-        bool chat = false, special_tokens = false;
+        bool chat = false;
     } generate;
 
     struct Chat {
@@ -63,7 +62,5 @@ std::optional<int> read_settings(const std::vector<std::string>& args, CommandSp
                                  Settings& settings);
 
 ServerOptions server_options(const Settings& settings, const Stack& stack);
-// A request without its prompt, as the `sampling` table says.
-GenerationRequest request_from(const Settings& settings);
 
 }  // namespace fathom

@@ -1,0 +1,29 @@
+// A batch: JSONL requests in, JSONL answers out, in input order. Requests run together, at most a
+// window of them; a request that fails gets its error as its answer and the batch goes on. What the
+// output file already holds is not done again.
+//
+//   {"id": "a", "prompt": "Once", "max_tokens": 20}
+//   → {"id": "a", "text": "…", "reasoning": null, "finish_reason": "stop", "usage": {…}}
+//   → {"id": "a", "error": {"code": "invalid_argument", "message": "…"}}
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "cli/interrupts.h"
+#include "cli/settings.h"
+#include "cli/stack.h"
+
+namespace fathom {
+
+struct BatchReport {
+    std::int64_t skipped = 0;  // were in the output already
+    std::int64_t answered = 0;
+    std::int64_t failed = 0;  // answered with an error
+    std::int64_t output_tokens = 0;
+    bool interrupted = false;  // what is missing can be had by running the same batch again
+};
+
+Result<BatchReport> run_batch(const Settings& settings, Stack& stack, Interrupts& interrupts);
+
+}  // namespace fathom

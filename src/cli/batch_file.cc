@@ -1,0 +1,132 @@
+#include "cli/batch_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace fathom {
+namespace {
+
+Status file_error(const std::string& path, const char* what) {
+    return error(errno == ENOENT ? StatusCode::not_found : StatusCode::unavailable, "{}: {}: {}",
+                 path, what, std::strerror(errno));
+}
+
+bool blank(const std::string& text) {
+    return text.find_first_not_of(" \t\r") == std::string::npos;
+}
+
+bool usable_id(const Json* id) {
+    return id != nullptr && (id->is_string() || id->is_integer());
+}
+
+}  // namespace
+
+Json batch_id(const Result<Json>& line, std::int64_t line_number) {
+    const Json* id = line.ok() ? line->find("id") : nullptr;
+    return usable_id(id) ? *id : Json(line_number);
+}
+
+struct BatchInput::Impl {
+    std::string path;
+    std::ifstream file;
+    std::int64_t number = 0;
+};
+
+Result<std::unique_ptr<BatchInput>> BatchInput::open(const std::string& path) {
+    struct stat facts {};
+    if (stat(path.c_str(), &facts) != 0) return file_error(path, "cannot open");
+    if (S_ISDIR(facts.st_mode)) return invalid_argument("{}: a directory, not a JSONL file", path);
+    std::unique_ptr<BatchInput> input(new BatchInput);
+    input->impl_ = std::make_unique<Impl>();
+    input->impl_->path = path;
+    input->impl_->file.open(path, std::ios::binary);
+    if (!input->impl_->file) return file_error(path, "cannot open");
+    return input;
+}
+
+BatchInput::~BatchInput() = default;
+
+Result<std::optional<BatchInput::Line>> BatchInput::next() {
+    Line line;
+    // getline cannot be told a limit; characters can.
+    for (std::streambuf* bytes = impl_->file.rdbuf();;) {
+        line.text.clear();
+        int c = bytes->sbumpc();
+        if (c == std::char_traits<char>::eof()) return std::optional<Line>();
+        line.number = ++impl_->number;
+        for (; c != std::char_traits<char>::eof() && c != '\n'; c = bytes->sbumpc()) {
+            if (line.text.size() >= kBatchLineBytesMax)
+                return invalid_argument("{}:{}: a line of more than {} bytes", impl_->path,
+                                        line.number, kBatchLineBytesMax);
+            line.text.push_back(static_cast<char>(c));
+        }
+        if (!blank(line.text)) return std::optional<Line>(std::move(line));
+    }
+}
+
+Result<std::int64_t> BatchInput::count(const std::string& path) {
+    FATHOM_ASSIGN(std::unique_ptr<BatchInput> input, open(path));
+    for (std::int64_t lines = 0;; ++lines) {
+        FATHOM_ASSIGN(const std::optional<Line> line, input->next());
+        if (!line) return lines;
+    }
+}
+
+Result<std::unique_ptr<BatchOutput>> BatchOutput::open(const std::string& path) {
+    std::unique_ptr<BatchOutput> output(new BatchOutput);
+    output->path_ = path;
+    output->fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (output->fd_ < 0) return file_error(path, "cannot open for writing");
+
+    std::ifstream file(path, std::ios::binary);
+    std::int64_t good_bytes = 0;
+    bool torn = false;
+    std::string text;
+    for (std::int64_t number = 1; std::getline(file, text); ++number) {
+        const Result<Json> parsed = parse_json(text);
+        const bool whole = !file.eof() && parsed.ok() && usable_id(parsed->find("id"));
+        if (!whole && !file.eof() && file.peek() != std::char_traits<char>::eof())
+            return error(StatusCode::data_loss,
+                         "{}:{}: not an answer of a batch; only the last line may be torn", path,
+                         number);
+        if (whole) {
+            output->done_.push_back(*parsed->find("id"));
+            good_bytes += static_cast<std::int64_t>(text.size()) + 1;
+        } else {
+            torn = true;
+        }
+    }
+    if (torn && ftruncate(output->fd_, good_bytes) != 0)
+        return file_error(path, "cannot drop the torn last line");
+    return output;
+}
+
+BatchOutput::~BatchOutput() {
+    if (fd_ >= 0) close(fd_);
+}
+
+Status BatchOutput::append(std::string_view text) {
+    std::string line(text);
+    line.push_back('\n');
+    for (std::string_view rest = line; !rest.empty();) {
+        const ssize_t written = write(fd_, rest.data(), rest.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return file_error(path_, "cannot write");
+        rest.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return {};
+}
+
+Status BatchOutput::sync() {
+    // A pipe or a terminal cannot be synced, and need not be.
+    if (fdatasync(fd_) != 0 && errno != EINVAL && errno != EROFS)
+        return file_error(path_, "cannot sync");
+    return {};
+}
+
+}  // namespace fathom

@@ -1,0 +1,65 @@
+#include "cli/requests.h"
+
+#include "gateway/openai/request.h"
+
+namespace fathom {
+namespace {
+
+bool given(const Json& body, std::string_view name) {
+    const Json* value = body.find(name);
+    return value != nullptr && !value->is_null();
+}
+
+void set_default(Json& body, std::string_view name, Json value) {
+    if (!given(body, name)) body.set(name, std::move(value));
+}
+
+void set_defaults(Json& body, const Settings& settings) {
+    const Settings::Sampling& sampling = settings.sampling;
+    set_default(body, "temperature", Json(sampling.temperature));
+    set_default(body, "top_p", Json(sampling.top_p));
+    set_default(body, "top_k", Json(sampling.top_k));
+    set_default(body, "min_p", Json(sampling.min_p));
+    set_default(body, "seed", Json(sampling.seed));
+    if (sampling.max_tokens > 0 && !given(body, "max_completion_tokens"))
+        set_default(body, "max_tokens", Json(sampling.max_tokens));
+    if (!sampling.stop.empty() && !given(body, "stop")) {
+        for (const std::string& stop : sampling.stop) {
+            Json list = given(body, "stop") ? *body.find("stop") : Json::array();
+            list.push_back(Json(stop));
+            body.set("stop", std::move(list));
+        }
+    }
+}
+
+}  // namespace
+
+Json thinking_body(bool enabled) {
+    return Json::object({{"type", Json(enabled ? "enabled" : "disabled")}});
+}
+
+Result<PreparedRequest> prepare_request(Json body, const Settings& settings,
+                                        const std::string& model_name,
+                                        const OwnerRegistry& owners) {
+    if (!body.is_object())
+        return invalid_argument("expected a JSON object, got {}", body.kind_name());
+    const bool chat = given(body, "messages");
+    if (!chat && !given(body, "prompt"))
+        return invalid_argument("the request has neither `prompt` nor `messages`");
+    set_default(body, "model", Json(model_name));
+    set_defaults(body, settings);
+    if (chat && !given(body, "reasoning_effort"))
+        set_default(body, "thinking", thinking_body(settings.chat.thinking));
+    // How an answer travels is the HTTP server's concern.
+    body.set("stream", Json(false));
+    body.set("stream_options", Json());
+    ApiOptions options;
+    options.model_names = {model_name};
+    options.max_tokens = owners.limits().max_tokens;
+    FATHOM_ASSIGN(
+        const ApiRequest request,
+        parse_api_request(chat ? ApiKind::chat : ApiKind::completion, body.dump(), options));
+    return prepare(request.generation, owners.tokenizer(), owners.limits());
+}
+
+}  // namespace fathom
