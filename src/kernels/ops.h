@@ -389,9 +389,10 @@ class Backend {
     // [n·ids_per_row].
     virtual void engram_lookup(const EngramTable& table, std::span<const std::int64_t> ids,
                                std::int64_t ids_per_row, Rows y) = 0;
-    // Sums by N4, the first with fma(x·(qw·kw), K, lane): d = (Σ x·(qw·kw)·K)·rsqrt(mean x² +
-    // eps)·rsqrt(mean K² + eps)·dim^-0.5, left to right; gate = sigmoid(sign(d)·sqrt(max(|d|,
-    // 1e-6))), sign(0) = 0; X ← fma(gate, V, X) → act.
+    // Sums by N4, the first with fma(x·(qw·kw), K, lane): d = (Σ x·(qw·kw)·K) · rsqrt(mean x² +
+    // eps) · rsqrt(mean K² + eps) · dim^-0.5; gate = sigmoid(±sqrt(max(|d|, 1e-6))), minus where d
+    // < 0 (so that d = 0 gives sigmoid(1e-3), as golden engram_gate has it); X ← fma(gate, V, X) →
+    // act.
     virtual void engram_gate(const EngramGateArgs& args) = 0;
 };
 

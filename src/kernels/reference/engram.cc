@@ -30,7 +30,7 @@ float gate_of(const float* x, const float* key, const float* weight, std::int64_
     const float d = dot * rx * rk * functions::rsqrt(width);
     const float size = std::fabs(d);
     const float root = std::sqrt(size > 1e-6f ? size : 1e-6f);
-    return functions::sigmoid(d > 0 ? root : d < 0 ? -root : 0.0f);
+    return functions::sigmoid(d < 0 ? -root : root);
 }
 
 }  // namespace

@@ -1,0 +1,1 @@
+fathom_e2e(golden_kernels_test DEPS base kernels model)
