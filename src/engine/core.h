@@ -3,16 +3,18 @@
 // runs one on its own thread behind a bounded mailbox; `fathom verify` and tests drive it directly.
 // The same object serves both: there is no second code path.
 //
-// A step holds one row for every decoding sequence and chunks of prompts in arrival order. Rules:
+// A step holds one row for every decoding sequence and chunks of prompts in arrival order. Rules
+// (scheduler.h has them in full):
 //   * pages are taken when a chunk needs them, not for the whole prompt;
-//   * a request that cannot run now (no page, not ready) never blocks the ones behind it;
+//   * a request that cannot run now never blocks the ones behind it, yet is passed by a bounded
+//     number of times;
 //   * when decoding sequences need pages and none is free, the youngest sequence gives its pages
-//   back and
-//     is recomputed later: its prompt by the same prefill mode, its output teacher-forced, so its
-//     tokens stay the same bits;
+//     back and is recomputed later: its prompt by the same prefill mode, its output teacher-forced,
+//     so its tokens stay the same bits;
 //   * a request whose prompt and output could never fit is refused when it is added.
 //
-// One thread calls everything here.
+// One thread calls everything here. Events are sent when the state is settled, so a sink may call
+// add() and cancel().
 #pragma once
 
 #include <cstdint>
@@ -28,25 +30,30 @@ namespace fathom {
 
 class EngineCore {
   public:
-    // Checks the configuration against the model: tail_tokens >= window + γ + 1, step sizes within
-    // the model's rows_max, at least one page per sequence. `metrics` may be null.
+    // Checks the configuration against the model: tail_tokens >= window + γ + 1 (modes tail and
+    // masked), step_tokens_max within the model's rows_max, a row in every step and a page for each
+    // of sequences_max. `metrics` may be null; the clock and the registry must outlive the core.
     static Result<std::unique_ptr<EngineCore>> create(std::unique_ptr<Model> model,
                                                       const EngineConfig& config,
                                                       const Clock& clock, MetricsRegistry* metrics);
-    virtual ~EngineCore() = default;
+    virtual ~EngineCore() = default;  // requests still live are dropped without an event
 
-    // invalid_argument: empty or too long prompt, token out of range, bad sampling values, …;
-    // resource_exhausted: the waiting queue is full.
+    // invalid_argument: empty or too long prompt, token out of range, bad sampling values, id in
+    // use, …; resource_exhausted: the waiting queue is full. A refused request sees no event.
     virtual Status add(EngineRequest request, std::shared_ptr<EventSink> sink) = 0;
-    // Unknown ids are ignored: the request may have finished meanwhile.
+    // Between steps the request ends here; from inside a sink, when the step is over. Unknown ids
+    // are ignored: the request may have finished meanwhile.
     virtual void cancel(std::uint64_t id) = 0;
-    // Runs one step; false when there was nothing to run.
+    virtual void cancel_all() = 0;
+    // Ends what is past its deadline and runs one step; false when there was nothing to run: the
+    // core is idle, or every request waits for pages that prefixes outside hold.
     virtual bool step() = 0;
     virtual bool idle() const = 0;  // no request waiting or running
 
     virtual EngineStats stats() const = 0;
     virtual const Model& model() const = 0;
     virtual const EngineConfig& config() const = 0;
+    virtual const Clock& clock() const = 0;
     virtual void set_probe(Probe* probe) = 0;  // for verify; null to remove
 };
 

@@ -1,6 +1,6 @@
 // Engine: an EngineCore on a thread of its own. Requests and cancellations are messages in a
-// bounded mailbox; events come back through each request's EventSink. Any thread may call the
-// public functions.
+// bounded mailbox (mailbox.h); events come back through each request's EventSink. Any thread may
+// call the public functions.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,11 @@ class Engine {
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
-    // resource_exhausted when the mailbox is full. Refusals that the core makes later arrive as an
-    // event with finish == error.
+    // resource_exhausted when the mailbox is full (waiting_max submissions since the last step).
+    // Refusals that the core makes later arrive as an event with finish == error.
     Status submit(EngineRequest request, std::shared_ptr<EventSink> sink);
-    void cancel(std::uint64_t id);  // never lost, even when the mailbox is full
+    // Never lost, even when the mailbox is full. Concerns what was submitted under this id so far.
+    void cancel(std::uint64_t id);
 
     EngineStats stats() const;  // a snapshot, at most one step old
     const ModelConfig& model_config() const;

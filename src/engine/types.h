@@ -18,8 +18,8 @@ namespace fathom {
 // temperature 0 is argmax (ties to the lower id). Otherwise: logits / temperature, then top-k,
 // top-p and min-p are taken on the tempered distribution and intersected, survivors are
 // renormalised and one is drawn with random_uniform(seed, sample_token, position). A token survives
-// top-p when the mass strictly before it (descending, lower id first among equals) is <= top_p...
-// so the first always survives.
+// top-p when the mass strictly before it (descending, lower id first among equals) is <= top_p, so
+// the first always survives. sampler.h states the arithmetic.
 struct SamplingParams {
     double temperature = 1.0;  // [0, 2]
     std::int64_t top_k = 0;    // 0: off
@@ -39,33 +39,43 @@ enum class PrefillMode {
 const char* prefill_mode_name(PrefillMode mode);
 Result<PrefillMode> parse_prefill_mode(const std::string& name);
 
-// A prefix of computed pages that another request may map read-only, and optionally the encoder's
-// windows at its end. Holds references: pages return to the pool when the last holder is gone.
+// Computed pages of a prompt's beginning that other requests may map read-only, and the encoder's
+// windows at their end (page_pool.h). Holds references: a page returns to the pool when its last
+// holder is gone.
 class Prefix;
 
 struct EngineRequest {
     std::uint64_t id = 0;         // unique among live requests of one engine; chosen by the owner
     std::uint32_t attempt = 0;    // strictly increasing per request; echoed in events
-    std::vector<TokenId> prompt;  // at least one token
+    std::vector<TokenId> prompt;  // at least one token; shorter than the model's max_positions
     // Tokens already committed (a resumed or teacher-forced request): they are fed instead of
-    // sampled and not reported again. Output indices count them.
+    // sampled and not reported again. Output indices count them. When they already end the request
+    // (max_tokens reached, or a stop token last) it finishes without running, unless logits are
+    // observed or a prefix is to be captured.
     std::vector<TokenId> committed;
     SamplingParams sampling;
-    std::int64_t max_tokens = 16;      // output tokens, `committed` included
+    // Output tokens, `committed` included. Prompt and output together never exceed max_positions: a
+    // larger value means up to there, and the request then ends with `length` all the same.
+    std::int64_t max_tokens = 16;
     std::vector<TokenId> stop_tokens;  // finish with stop_token; the token itself is reported
     std::int64_t deadline_us = 0;      // on the engine's clock; 0: none
 
     // For checking and for prefix reuse; a plain request leaves them alone.
     PrefillMode prefill = PrefillMode::tail;
-    bool override_prefill = false;   // false: the engine's configured mode and tail length
-    std::int64_t tail_tokens = 0;    // with override_prefill
-    std::int64_t logits_begin = -1;  // observe logits from this position on; −1: sampled rows only
-    std::vector<std::uint8_t> in_image;     // beside prompt, or empty
-    std::vector<EmbeddingSpan> embeddings;  // borrowed rows must outlive the request
-    std::shared_ptr<const Prefix> prefix;   // pages to start from
-    bool use_snapshot = false;  // continue from the prefix's windows instead of replaying
-    std::int64_t capture_prefix_at =
-        0;  // a block boundary in the prompt to save a Prefix at; 0: none
+    bool override_prefill = false;       // false: the engine's configured mode and tail length
+    std::int64_t tail_tokens = 0;        // with override_prefill, modes tail and masked: at least 1
+    std::int64_t logits_begin = -1;      // observe logits from this position on; −1: none
+    std::vector<std::uint8_t> in_image;  // beside prompt, or empty
+    std::vector<EmbeddingSpan> embeddings;  // ascending; borrowed rows must outlive the request
+    // Pages to start from: of this engine, for a beginning of this very prompt (the caller vouches
+    // for equal image embeddings). Not with mode exact, which runs every row.
+    std::shared_ptr<const Prefix> prefix;
+    // Continue from the prefix's windows instead of replaying. Replay is used all the same where
+    // fewer than `window` prompt tokens follow, since the decoder's tail must be encoded.
+    bool use_snapshot = false;
+    // A block boundary in the prompt, past `prefix`, to save a Prefix at; 0: none. It arrives in an
+    // event of its own before the first token.
+    std::int64_t capture_prefix_at = 0;
 };
 
 enum class FinishReason { none, stop_token, length, cancelled, deadline, error };
@@ -85,16 +95,15 @@ struct EngineEvent {
     std::uint32_t attempt = 0;
     std::int64_t first_index = 0;  // output index of tokens[0]
     std::vector<TokenId> tokens;
-    FinishReason finish = FinishReason::none;
-    Status status;  // set when finish == error
-    std::int64_t cached_tokens =
-        0;  // prompt tokens that were not computed, known from the first token on
+    FinishReason finish = FinishReason::none;  // != none: the last event of the request
+    Status status;                             // set when finish == error
+    std::int64_t cached_tokens = 0;            // prompt tokens that were not computed
     Anchors anchors;
     std::shared_ptr<const Prefix> prefix;  // answer to capture_prefix_at
 };
 
 // Where events of one request go. Called on the engine's thread; must not block (post to an
-// executor).
+// executor). add() and cancel() of the core may be called from inside.
 class EventSink {
   public:
     virtual ~EventSink() = default;
@@ -106,10 +115,10 @@ class EventSink {
 };
 
 struct EngineConfig {
-    std::int64_t pages = 0;              // KV pages in the arena
-    std::int64_t sequences_max = 64;     // live sequences
-    std::int64_t step_tokens_max = 512;  // rows in a step, decode rows included
-    std::int64_t prefill_chunk_max = 512;
+    std::int64_t pages = 0;                // KV pages in the arena
+    std::int64_t sequences_max = 64;       // live sequences
+    std::int64_t step_tokens_max = 512;    // rows in a step, decode rows included
+    std::int64_t prefill_chunk_max = 512;  // rows of one prompt in a step
     std::int64_t waiting_max = 1024;  // queued requests; more are refused with resource_exhausted
     PrefillMode prefill = PrefillMode::tail;
     std::int64_t tail_tokens = 140;  // floor: window + γ + 1

@@ -1,0 +1,143 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/mailbox.h"
+
+namespace fathom {
+
+namespace {
+
+// A message ends any wait; the time-outs only bound what messages do not announce: deadlines, and
+// pages that a prefix gives back on another thread.
+constexpr std::int64_t kIdleWaitUs = 1'000'000;
+constexpr std::int64_t kBlockedWaitUs = 5'000;
+
+}  // namespace
+
+struct Engine::Impl {
+    explicit Impl(std::unique_ptr<EngineCore> engine_core)
+        : core(std::move(engine_core)),
+          clock(core->clock()),
+          mailbox(static_cast<std::size_t>(core->config().waiting_max), clock) {
+        publish();
+        thread = std::thread([this] { run(); });
+    }
+
+    void run() {
+        bool progress = false;
+        for (;;) {
+            const std::int64_t wait_us = core->idle() ? kIdleWaitUs : kBlockedWaitUs;
+            for (MailboxMessage& message : mailbox.take(progress ? 0 : wait_us))
+                handle(std::move(message));
+            if (mailbox.closed()) break;
+            if (!working.load(std::memory_order_relaxed))  // a stall is counted from here
+                step_end_us.store(clock.now_us(), std::memory_order_relaxed);
+            working.store(!core->idle(), std::memory_order_release);
+            progress = core->step();
+            if (progress) step_end_us.store(clock.now_us(), std::memory_order_relaxed);
+            working.store(!core->idle(), std::memory_order_release);
+            publish();
+        }
+        for (MailboxMessage& message : mailbox.take(0))
+            handle(std::move(message));
+        core->cancel_all();
+        working.store(false, std::memory_order_release);
+        publish();
+    }
+
+    void handle(MailboxMessage&& message) {
+        if (!message.submission.has_value()) return core->cancel(message.cancelled_id);
+        Submission& submission = *message.submission;
+        EngineEvent event;
+        event.id = submission.request.id;
+        event.attempt = submission.request.attempt;
+        event.first_index = static_cast<std::int64_t>(submission.request.committed.size());
+        event.status = core->add(std::move(submission.request), submission.sink);
+        if (event.status.ok()) return;
+        event.finish = FinishReason::error;
+        submission.sink->on_event(std::move(event));
+    }
+
+    void publish() {
+        const EngineStats now = core->stats();
+        constexpr auto relaxed = std::memory_order_relaxed;
+        running.store(now.running, relaxed);
+        waiting.store(now.waiting, relaxed);
+        pages_used.store(now.pages_used, relaxed);
+        steps.store(now.steps, relaxed);
+        prompt_tokens.store(now.prompt_tokens, relaxed);
+        output_tokens.store(now.output_tokens, relaxed);
+        preemptions.store(now.preemptions, relaxed);
+    }
+
+    std::unique_ptr<EngineCore> core;  // the thread's own, but for what never changes
+    const Clock& clock;
+    Mailbox mailbox;
+    // The thread's report. Each value is right by itself; together they may be of two steps.
+    std::atomic<std::int64_t> running{0}, waiting{0}, pages_used{0};
+    std::atomic<std::uint64_t> steps{0}, prompt_tokens{0}, output_tokens{0}, preemptions{0};
+    std::atomic<bool> working{false};  // requests are live
+    std::atomic<std::int64_t> step_end_us{0};
+    std::thread thread;
+};
+
+Engine::Engine(std::unique_ptr<EngineCore> core) : impl_(std::make_unique<Impl>(std::move(core))) {}
+
+Engine::~Engine() {
+    impl_->mailbox.close();
+    impl_->thread.join();
+}
+
+Status Engine::submit(EngineRequest request, std::shared_ptr<EventSink> sink) {
+    FATHOM_CHECK(sink != nullptr);
+    switch (impl_->mailbox.submit({std::move(request), std::move(sink)})) {
+        case Mailbox::Push::taken:
+            break;
+        case Mailbox::Push::full:
+            return error(StatusCode::resource_exhausted,
+                         "{} requests were submitted since the engine's last step, which is the "
+                         "limit; try again later",
+                         impl_->core->config().waiting_max);
+        case Mailbox::Push::closed:
+            return error(StatusCode::unavailable, "the engine is shutting down");
+    }
+    return {};
+}
+
+void Engine::cancel(std::uint64_t id) {
+    impl_->mailbox.cancel(id);
+}
+
+EngineStats Engine::stats() const {
+    constexpr auto relaxed = std::memory_order_relaxed;
+    return {.running = impl_->running.load(relaxed),
+            .waiting = impl_->waiting.load(relaxed),
+            .pages_total = impl_->core->config().pages,
+            .pages_used = impl_->pages_used.load(relaxed),
+            .steps = impl_->steps.load(relaxed),
+            .prompt_tokens = impl_->prompt_tokens.load(relaxed),
+            .output_tokens = impl_->output_tokens.load(relaxed),
+            .preemptions = impl_->preemptions.load(relaxed)};
+}
+
+const ModelConfig& Engine::model_config() const {
+    return impl_->core->model().config();
+}
+
+const EngineConfig& Engine::config() const {
+    return impl_->core->config();
+}
+
+std::int64_t Engine::stalled_us() const {
+    const std::int64_t mail_us = impl_->mailbox.waiting_us();
+    if (!impl_->working.load(std::memory_order_acquire)) return mail_us;
+    return std::max(mail_us,
+                    impl_->clock.now_us() - impl_->step_end_us.load(std::memory_order_relaxed));
+}
+
+}  // namespace fathom

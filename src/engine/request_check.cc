@@ -1,0 +1,136 @@
+// check_request (sequence.h): what add() refuses for its content.
+#include <algorithm>
+#include <cstddef>
+
+#include "engine/sampler.h"
+#include "engine/sequence.h"
+
+namespace fathom {
+
+namespace {
+
+std::int64_t size_of(const std::vector<TokenId>& ids) {
+    return static_cast<std::int64_t>(ids.size());
+}
+
+Status check_ids(const char* field, const std::vector<TokenId>& ids, const ModelConfig& model) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] < 0 || ids[i] >= model.vocab_size)
+            return invalid_argument("{}[{}] is token {}; ids of this model are 0 to {}", field, i,
+                                    ids[i], model.vocab_size - 1);
+    }
+    return {};
+}
+
+Status check_lengths(const EngineRequest& request, const ModelConfig& model, const PagePool& pool) {
+    const std::int64_t prompt = size_of(request.prompt);
+    if (prompt == 0) return invalid_argument("prompt is empty; it must hold at least one token");
+    if (prompt >= model.max_positions)
+        return invalid_argument(
+            "prompt has {} tokens; it must have fewer than the model's {} positions", prompt,
+            model.max_positions);
+    if (request.max_tokens < 1)
+        return invalid_argument("max_tokens is {}; it must be at least 1", request.max_tokens);
+    const std::int64_t limit = output_limit(request, model);
+    if (size_of(request.committed) > limit)
+        return invalid_argument("committed has {} tokens; at most {} outputs are allowed",
+                                request.committed.size(), limit);
+    const std::int64_t rows = prompt + limit - 1;  // the last output is never run
+    const std::int64_t pages = (rows + kPageTokens - 1) / kPageTokens;
+    if (pages > pool.total())
+        return invalid_argument(
+            "prompt of {} tokens and {} outputs need {} KV pages; the engine has {}", prompt, limit,
+            pages, pool.total());
+    return {};
+}
+
+Status check_prefill(const EngineRequest& request) {
+    const bool has_tail =
+        request.prefill == PrefillMode::tail || request.prefill == PrefillMode::masked;
+    if (request.override_prefill && has_tail && request.tail_tokens < 1)
+        return invalid_argument("tail_tokens is {}; prefill mode {} needs at least 1",
+                                request.tail_tokens, prefill_mode_name(request.prefill));
+    if (request.logits_begin < -1)
+        return invalid_argument("logits_begin is {}; it must be -1 (off) or a position",
+                                request.logits_begin);
+    return {};
+}
+
+Status check_image(const EngineRequest& request) {
+    const std::int64_t prompt = size_of(request.prompt);
+    if (!request.in_image.empty() && request.in_image.size() != request.prompt.size())
+        return invalid_argument(
+            "in_image has {} entries; it must be empty or match the prompt's {}",
+            request.in_image.size(), prompt);
+    std::int64_t end = 0;
+    for (std::size_t i = 0; i < request.embeddings.size(); ++i) {
+        const EmbeddingSpan& span = request.embeddings[i];
+        if (span.start < end || span.count < 1 || span.count > prompt - span.start)
+            return invalid_argument(
+                "embeddings[{}] covers {} rows from position {}; spans must ascend without overlap "
+                "within the prompt's {} tokens",
+                i, span.count, span.start, prompt);
+        if (span.rows == nullptr) return invalid_argument("embeddings[{}] has no rows", i);
+        end = span.start + span.count;
+    }
+    return {};
+}
+
+bool same_image_flags(const EngineRequest& request, const Prefix& prefix) {
+    for (std::int64_t i = 0; i < prefix.tokens(); ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const bool here = !request.in_image.empty() && request.in_image[at] != 0;
+        const bool there = !prefix.in_image().empty() && prefix.in_image()[at] != 0;
+        if (here != there) return false;
+    }
+    return true;
+}
+
+Status check_prefix(const EngineRequest& request, const EngineConfig& config,
+                    const PagePool& pool) {
+    const std::int64_t prompt = size_of(request.prompt);
+    std::int64_t hit = 0;
+    if (request.prefix != nullptr) {
+        const Prefix& prefix = *request.prefix;
+        hit = prefix.tokens();
+        if (&prefix.pool() != &pool)
+            return invalid_argument("prefix belongs to another engine's pages");
+        if (hit > prompt)
+            return invalid_argument("prefix has {} tokens; the prompt has only {}", hit, prompt);
+        const auto difference =
+            std::mismatch(prefix.ids().begin(), prefix.ids().end(), request.prompt.begin()).first;
+        if (difference != prefix.ids().end())
+            return invalid_argument("prefix differs from the prompt at position {}",
+                                    difference - prefix.ids().begin());
+        if (!same_image_flags(request, prefix))
+            return invalid_argument("prefix differs from the prompt in its image positions");
+        if ((request.override_prefill ? request.prefill : config.prefill) == PrefillMode::exact)
+            return invalid_argument(
+                "prefill mode exact runs every row; it cannot start from a prefix of {} tokens",
+                hit);
+    }
+    const std::int64_t capture = request.capture_prefix_at;
+    if (capture == 0) return {};
+    if (capture < 0 || capture % kPageTokens != 0 || capture > prompt || capture <= hit)
+        return invalid_argument(
+            "capture_prefix_at is {}; it must be a multiple of {} past the prefix's {} and within "
+            "the prompt's {} tokens",
+            capture, kPageTokens, hit, prompt);
+    return {};
+}
+
+}  // namespace
+
+Status check_request(const EngineRequest& request, const EngineConfig& config,
+                     const ModelConfig& model, const PagePool& pool) {
+    FATHOM_RETURN_IF_ERROR(check_lengths(request, model, pool));
+    FATHOM_RETURN_IF_ERROR(check_ids("prompt", request.prompt, model));
+    FATHOM_RETURN_IF_ERROR(check_ids("committed", request.committed, model));
+    FATHOM_RETURN_IF_ERROR(check_ids("stop_tokens", request.stop_tokens, model));
+    FATHOM_RETURN_IF_ERROR(validate_sampling(request.sampling));
+    FATHOM_RETURN_IF_ERROR(check_prefill(request));
+    FATHOM_RETURN_IF_ERROR(check_image(request));
+    return check_prefix(request, config, pool);
+}
+
+}  // namespace fathom

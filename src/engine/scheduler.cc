@@ -1,0 +1,158 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+
+namespace fathom {
+
+Scheduler::Scheduler(const EngineConfig& config, std::shared_ptr<PagePool> pool)
+    : config_(config), pool_(std::move(pool)) {}
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+    Sequence* added = sequence.get();
+    FATHOM_CHECK(by_id_.emplace(added->request().id, added).second);
+    sequences_.emplace(added->order(), std::move(sequence));
+}
+
+Sequence* Scheduler::find(std::uint64_t id) const {
+    const auto found = by_id_.find(id);
+    return found == by_id_.end() ? nullptr : found->second;
+}
+
+std::unique_ptr<Sequence> Scheduler::remove(const Sequence& sequence) {
+    const auto found = sequences_.find(sequence.order());
+    FATHOM_CHECK(found != sequences_.end());
+    std::unique_ptr<Sequence> removed = std::move(found->second);
+    sequences_.erase(found);
+    by_id_.erase(removed->request().id);
+    if (removed->running()) --running_;
+    removed->stop(*pool_);
+    return removed;
+}
+
+const StepPlan& Scheduler::plan() {
+    plan_.work.clear();
+    plan_.evicted.clear();
+    rows_left_ = config_.step_tokens_max;
+    plan_decoding();
+    plan_prompts();
+    unblock();
+    return plan_;
+}
+
+void Scheduler::plan_decoding() {
+    for (const auto& [order, sequence] : sequences_) {
+        if (!sequence->decoding()) continue;
+        bool covered = sequence->covered_rows() > sequence->rows_done() || take_page(*sequence);
+        while (!covered) {
+            Sequence* victim = youngest_running_behind(*sequence);
+            if (victim == nullptr) break;
+            preempt(*victim);
+            covered = take_page(*sequence);
+        }
+        if (!covered) continue;
+        plan_.work.push_back({sequence.get(), 1});
+        --rows_left_;
+    }
+}
+
+void Scheduler::plan_prompts() {
+    Sequence* blocked = nullptr;  // the oldest that got no page
+    bool passed = false;
+    for (const auto& [order, sequence] : sequences_) {
+        if (rows_left_ == 0) break;
+        if (sequence->decoding()) continue;
+        if (!sequence->running() && running_ == config_.sequences_max) continue;
+        const bool may_take_pages = blocked == nullptr || blocked->passes < kPassesMax;
+        const std::int64_t pages_before = sequence->pages();
+        const std::int64_t count = plan_prompt_rows(*sequence, may_take_pages);
+        if (count == 0) {
+            if (blocked == nullptr) blocked = sequence.get();
+            continue;
+        }
+        if (blocked != nullptr && sequence->pages() > pages_before) passed = true;
+        sequence->passes = 0;
+        plan_.work.push_back({sequence.get(), count});
+        rows_left_ -= count;
+    }
+    if (passed) ++blocked->passes;
+}
+
+// Starts the sequence if need be and gives it pages for its next chunk; 0 when it cannot run.
+std::int64_t Scheduler::plan_prompt_rows(Sequence& sequence, bool may_take_pages) {
+    if (!sequence.running()) {
+        if (!may_take_pages || !may_start(sequence)) return 0;
+        sequence.start(*pool_);
+        ++running_;
+    }
+    const std::int64_t wanted =
+        std::min(std::min(sequence.rows_left(), rows_left_),
+                 std::min(config_.prefill_chunk_max, sequence.rows_before_capture()));
+    const std::int64_t end = sequence.rows_done() + wanted;
+    while (sequence.covered_rows() < end && may_take_pages && take_page(sequence)) {
+    }
+    return std::min(end, sequence.covered_rows()) - sequence.rows_done();
+}
+
+void Scheduler::unblock() {
+    while (plan_.work.empty() && !sequences_.empty()) {
+        if (Sequence* victim = youngest_running_behind(*sequences_.begin()->second)) {
+            preempt(*victim);
+        } else if (!take_back_a_prefix()) {
+            return;
+        }
+        plan_decoding();
+        plan_prompts();
+    }
+}
+
+bool Scheduler::take_back_a_prefix() {
+    const std::uint64_t oldest = sequences_.begin()->first;
+    for (auto it = sequences_.rbegin(); it != sequences_.rend() && it->first != oldest; ++it) {
+        Sequence& sequence = *it->second;
+        if (sequence.running() || !sequence.holds_prefix()) continue;
+        if (!sequence.started()) {
+            sequence.drop_prefix(config_);
+            return true;
+        }
+        const auto& evicted = plan_.evicted;
+        const bool done = std::find(evicted.begin(), evicted.end(), &sequence) != evicted.end();
+        if (done || !sequence.sole_prefix_holder()) continue;
+        plan_.evicted.push_back(&sequence);
+        return false;  // its pages are free once it is ended: next step
+    }
+    return false;
+}
+
+bool Scheduler::may_start(const Sequence& sequence) const {
+    const PromptPlan& prompt = sequence.plan();
+    std::int64_t needed = prompt.first_row < prompt.anchors.hit_tokens ? 0 : 1;
+    if (running_ > 0 && sequence.pages_when_preempted() > 0)
+        needed = sequence.pages_when_preempted() - sequence.shared_pages() + 1;
+    return pool_->free_pages() >= needed;
+}
+
+bool Scheduler::take_page(Sequence& sequence) {
+    const std::optional<PageId> page = pool_->take();
+    if (page.has_value()) sequence.add_page(*page, *pool_);
+    return page.has_value();
+}
+
+void Scheduler::preempt(Sequence& sequence) {
+    sequence.preempt(*pool_);
+    --running_;
+    ++preemptions_;
+}
+
+Sequence* Scheduler::youngest_running_behind(const Sequence& sequence) const {
+    for (auto it = sequences_.rbegin(); it != sequences_.rend(); ++it) {
+        if (it->first == sequence.order()) break;
+        if (it->second->running()) return it->second.get();
+    }
+    return nullptr;
+}
+
+}  // namespace fathom

@@ -1,0 +1,88 @@
+// Which rows the next step runs, and who holds pages for them. Requests are kept in order of
+// arrival, running or not; a preempted one keeps its place. A plan is made like this:
+//
+//   1. Every decoding sequence, oldest first, gets one row. If it needs a page and none is free,
+//      the youngest running sequence behind it is preempted; without one it waits this step.
+//   2. Prompts (and teacher-forced outputs), oldest first, get chunks from the rows that are left,
+//      a new request also one of the sequences_max places. A chunk shrinks to the pages it can
+//      get. Who gets none is passed by those behind it, but at most kPassesMax times: then nobody
+//      behind it takes pages until it has run.
+//   3. If nothing was planned although requests are there, they stand in each other's way: the
+//      youngest running sequence is preempted, and when none is left the youngest waiting request
+//      gives up its prefix, until the oldest request can run.
+//
+// A preempted sequence returns only when the pages it had (and one more) are free, or nothing else
+// runs: otherwise it would be preempted again at once. So the oldest request always gets on, and
+// everything behind it becomes the oldest in time. What remains blocked waits for pages that
+// prefixes outside hold.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/page_pool.h"
+#include "engine/sequence.h"
+#include "engine/types.h"
+
+namespace fathom {
+
+inline constexpr std::int64_t kPassesMax = 32;
+
+struct StepWork {
+    Sequence* sequence = nullptr;
+    std::int64_t count = 0;  // rows from sequence->rows_done()
+};
+
+struct StepPlan {
+    std::vector<StepWork> work;
+    // Requests whose prefix had to be taken back after they had started: their tokens could not be
+    // continued with the same bits, so they must be ended. They run nothing.
+    std::vector<Sequence*> evicted;
+};
+
+class Scheduler {
+  public:
+    Scheduler(const EngineConfig& config, std::shared_ptr<PagePool> pool);
+
+    void add(std::unique_ptr<Sequence> sequence);                // its id is not in use
+    Sequence* find(std::uint64_t id) const;                      // nullptr when unknown
+    std::unique_ptr<Sequence> remove(const Sequence& sequence);  // its pages are given back
+
+    // Valid until the next call that changes the scheduler.
+    const StepPlan& plan();
+
+    // Every request in order of arrival. The map must not be changed meanwhile.
+    const std::map<std::uint64_t, std::unique_ptr<Sequence>>& sequences() const {
+        return sequences_;
+    }
+    bool empty() const { return sequences_.empty(); }
+    std::int64_t running() const { return running_; }
+    std::int64_t waiting() const { return static_cast<std::int64_t>(sequences_.size()) - running_; }
+    std::uint64_t preemptions() const { return preemptions_; }
+
+  private:
+    void plan_decoding();
+    void plan_prompts();
+    std::int64_t plan_prompt_rows(Sequence& sequence, bool may_take_pages);
+    void unblock();
+    bool take_back_a_prefix();
+
+    bool may_start(const Sequence& sequence) const;
+    bool take_page(Sequence& sequence);
+    void preempt(Sequence& sequence);
+    Sequence* youngest_running_behind(const Sequence& sequence) const;
+
+    const EngineConfig config_;
+    std::shared_ptr<PagePool> pool_;
+    std::map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;  // by order of arrival
+    std::map<std::uint64_t, Sequence*> by_id_;
+    std::int64_t running_ = 0;
+    std::uint64_t preemptions_ = 0;
+
+    StepPlan plan_;
+    std::int64_t rows_left_ = 0;
+};
+
+}  // namespace fathom

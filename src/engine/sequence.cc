@@ -1,0 +1,202 @@
+#include "engine/sequence.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+
+namespace fathom {
+
+namespace {
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+PrefillMode mode_of(const EngineRequest& request, const EngineConfig& config) {
+    return request.override_prefill ? request.prefill : config.prefill;
+}
+
+// Rows of a prompt that run the decoder half (model.md 2.2).
+std::int64_t tail_rows(const EngineRequest& request, const EngineConfig& config,
+                       const KvLayout& layout) {
+    switch (mode_of(request, config)) {
+        case PrefillMode::exact:
+            break;
+        case PrefillMode::tail:
+        case PrefillMode::masked:
+            return request.override_prefill ? request.tail_tokens : config.tail_tokens;
+        case PrefillMode::halo:
+            return layout.window + (layout.layers - layout.encoder_layers - 1) *
+                                       std::max<std::int64_t>(layout.window - 1, 0);
+    }
+    return kNever;
+}
+
+}  // namespace
+
+PromptPlan plan_prompt(const EngineRequest& request, const EngineConfig& config,
+                       const KvLayout& layout) {
+    PromptPlan plan;
+    const auto prompt = static_cast<std::int64_t>(request.prompt.size());
+    plan.anchors.mode = mode_of(request, config);
+    if (request.prefix != nullptr) {
+        const std::int64_t hit = request.prefix->tokens();
+        plan.anchors.hit_tokens = hit;
+        if (request.use_snapshot && request.prefix->snapshot().has_value() &&
+            prompt - hit >= layout.window) {
+            plan.anchors.window_source = "snapshot";
+            plan.first_row = hit;
+        } else {
+            plan.anchors.window_source = "replay";
+            plan.first_row = std::max<std::int64_t>(0, hit - layout.window);
+            plan.anchors.encoder_floor = plan.first_row;
+        }
+    }
+    // A tail that would begin before the first row begins with it: window + rows after the hit are
+    // enough for complete windows from the last prompt row on.
+    const std::int64_t tail = tail_rows(request, config, layout);
+    if (tail < prompt) plan.anchors.decoder_floor = std::max(prompt - tail, plan.first_row);
+    if (plan.first_row > 0)
+        plan.anchors.decoder_floor = std::max(plan.anchors.decoder_floor, plan.first_row);
+    return plan;
+}
+
+std::int64_t output_limit(const EngineRequest& request, const ModelConfig& model) {
+    return std::min(request.max_tokens,
+                    model.max_positions - static_cast<std::int64_t>(request.prompt.size()));
+}
+
+Sequence::Sequence(EngineRequest request, std::shared_ptr<EventSink> sink, std::uint64_t order,
+                   const EngineConfig& config, const ModelConfig& model, const KvLayout& layout)
+    : request_(std::move(request)),
+      sink_(std::move(sink)),
+      order_(order),
+      layout_(layout),
+      plan_(plan_prompt(request_, config, layout)),
+      prompt_tokens_(static_cast<std::int64_t>(request_.prompt.size())),
+      output_limit_(output_limit(request_, model)),
+      parked_ids_(std::move(request_.prompt)),
+      rows_done_(plan_.first_row),
+      observe_from_(request_.logits_begin < 0 ? kNever : request_.logits_begin) {
+    request_.prompt.clear();
+    parked_ids_.insert(parked_ids_.end(), request_.committed.begin(), request_.committed.end());
+    if (!request_.committed.empty()) committed_end_ = ends_with(request_.committed.back());
+    request_.committed = {};
+}
+
+std::int64_t Sequence::rows_before_capture() const {
+    if (captured_ || request_.capture_prefix_at == 0) return kNever;
+    return request_.capture_prefix_at - rows_done_;  // > 0: a chunk ends there, once
+}
+
+void Sequence::add_page(PageId page, const PagePool& pool) {
+    pages_.push_back(page);
+    state_->pages.push_back(pool.memory(page));
+}
+
+void Sequence::start(PagePool& pool) {
+    FATHOM_CHECK(!running());
+    state_ = std::make_unique<SequenceState>(layout_);
+    state_->ids = std::exchange(parked_ids_, {});
+    state_->in_image = request_.in_image;
+    if (!state_->in_image.empty()) state_->in_image.resize(state_->ids.size(), 0);
+    state_->embeddings = request_.embeddings;
+    state_->encoder_floor = plan_.anchors.encoder_floor;
+    state_->store_floor = plan_.anchors.hit_tokens;
+    state_->decoder_floor = plan_.anchors.decoder_floor;
+    if (request_.prefix != nullptr) {
+        for (const PageId page : request_.prefix->pages()) {
+            pool.retain(page);
+            add_page(page, pool);
+        }
+        if (plan_.first_row == plan_.anchors.hit_tokens)
+            restore_encoder_windows(*request_.prefix->snapshot(), *state_);
+    }
+    rows_done_ = plan_.first_row;
+    started_ = true;
+}
+
+void Sequence::stop(PagePool& pool) {
+    if (!running()) return;
+    parked_ids_ = std::move(state_->ids);
+    state_.reset();
+    for (const PageId page : pages_)
+        pool.release(page);
+    pages_.clear();
+    rows_done_ = plan_.first_row;
+}
+
+void Sequence::drop_prefix(const EngineConfig& config) {
+    FATHOM_CHECK(!started_);
+    request_.prefix.reset();
+    request_.prompt.assign(parked_ids_.begin(), parked_ids_.begin() + prompt_tokens_);
+    plan_ = plan_prompt(request_, config, layout_);
+    request_.prompt = {};
+    rows_done_ = plan_.first_row;
+}
+
+bool Sequence::decoder_runs_all() const {
+    return plan_.anchors.mode == PrefillMode::exact || plan_.anchors.mode == PrefillMode::masked;
+}
+
+StepSpan Sequence::span(std::int64_t count) const {
+    const std::int64_t end = rows_done_ + count;
+    StepSpan span;
+    span.sequence = state_.get();
+    span.start = rows_done_;
+    span.count = count;
+    span.decoder_begin =
+        decoder_runs_all() ? span.start : std::clamp(plan_.anchors.decoder_floor, span.start, end);
+    const bool samples = end == known_tokens() && committed_end_ == FinishReason::none;
+    const std::int64_t wanted = std::min(observe_from_, samples ? end - 1 : end);
+    span.logits_begin = std::clamp(wanted, span.decoder_begin, end);
+    return span;
+}
+
+void Sequence::advance(std::int64_t count) {
+    rows_done_ += count;
+    if (observe_from_ != kNever) observe_from_ = std::max(observe_from_, rows_done_);
+}
+
+FinishReason Sequence::ends_with(TokenId last) const {
+    const auto& stops = request_.stop_tokens;
+    if (std::find(stops.begin(), stops.end(), last) != stops.end()) return FinishReason::stop_token;
+    return output_tokens() >= output_limit_ ? FinishReason::length : FinishReason::none;
+}
+
+FinishReason Sequence::append(TokenId token) {
+    state_->ids.push_back(token);
+    if (!state_->in_image.empty()) state_->in_image.push_back(0);
+    return ends_with(token);
+}
+
+bool Sequence::complete_at_arrival() const {
+    return committed_end_ != FinishReason::none && request_.logits_begin < 0 &&
+           request_.capture_prefix_at == 0;
+}
+
+std::shared_ptr<const Prefix> Sequence::capture(const std::shared_ptr<PagePool>& pool) {
+    const std::int64_t end = request_.capture_prefix_at;
+    if (captured_ || end == 0 || rows_done_ != end) return nullptr;
+    captured_ = true;
+    const auto first = [end](const auto& all) {
+        return std::decay_t<decltype(all)>(all.begin(), all.begin() + end);
+    };
+    std::vector<PageId> pages(pages_.begin(), pages_.begin() + end / kPageTokens);
+    return std::make_shared<const Prefix>(
+        pool, first(state_->ids),
+        state_->in_image.empty() ? std::vector<std::uint8_t>() : first(state_->in_image),
+        std::move(pages), save_encoder_windows(*state_, end));
+}
+
+EngineEvent Sequence::event() const {
+    EngineEvent event;
+    event.id = request_.id;
+    event.attempt = request_.attempt;
+    event.first_index = output_tokens();
+    event.cached_tokens = plan_.first_row;
+    event.anchors = plan_.anchors;
+    return event;
+}
+
+}  // namespace fathom

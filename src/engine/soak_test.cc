@@ -1,0 +1,140 @@
+// Random mixes of everything: whatever the arena, the limits, the company, cancellations, deadlines
+// and prefixes are, every answer equals the same request alone, and all pages come back.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/core.h"
+#include "engine/marker_model.h"
+#include "engine/page_pool.h"
+
+namespace fathom {
+namespace {
+
+using testing::expected_tokens;
+using testing::MarkerModel;
+using testing::Recorder;
+
+struct Planned {
+    EngineRequest request;
+    int arrival = 0;
+    int cancel_after = -1;  // steps after arrival; −1: never
+    std::int64_t want_prefix = 0;
+    std::shared_ptr<Recorder> sink;
+};
+
+// Few families of prompts, so that prefixes captured by one request fit others.
+EngineRequest random_request(std::uint64_t id, std::int64_t pages) {
+    EngineRequest request;
+    request.id = id;
+    const std::int64_t rows_max = std::min(pages * kPageTokens, testing::kMarkerPositions - 1);
+    const auto prompt = *rc::gen::inRange<std::int64_t>(1, std::min<std::int64_t>(rows_max, 400));
+    request.prompt = testing::make_ids(prompt, *rc::gen::inRange<std::uint64_t>(0, 3));
+    request.max_tokens =
+        *rc::gen::inRange<std::int64_t>(1, std::min<std::int64_t>(rows_max - prompt, 150) + 1);
+    request.sampling.temperature = *rc::gen::element(0.0, 0.7, 1.0);
+    request.sampling.seed = *rc::gen::inRange<std::uint64_t>(0, 1000);
+    if (*rc::gen::inRange(0, 4) == 0) request.stop_tokens = {*rc::gen::inRange<TokenId>(0, 48)};
+    if (*rc::gen::inRange(0, 4) == 0) {
+        request.committed = expected_tokens(request);
+        request.committed.resize(*rc::gen::inRange<std::size_t>(0, request.committed.size() + 1));
+    }
+    request.override_prefill = true;
+    request.prefill = *rc::gen::element(PrefillMode::tail, PrefillMode::masked, PrefillMode::halo);
+    request.tail_tokens = *rc::gen::inRange<std::int64_t>(16, 60);
+    if (*rc::gen::inRange(0, 8) == 0) request.deadline_us = *rc::gen::inRange(1, 300);
+    if (prompt >= kPageTokens && *rc::gen::inRange(0, 3) == 0)
+        request.capture_prefix_at =
+            kPageTokens * *rc::gen::inRange<std::int64_t>(1, prompt / kPageTokens + 1);
+    request.use_snapshot = *rc::gen::arbitrary<bool>();
+    return request;
+}
+
+bool fits(const Prefix& prefix, const EngineRequest& request) {
+    return prefix.tokens() <= static_cast<std::int64_t>(request.prompt.size()) &&
+           std::equal(prefix.ids().begin(), prefix.ids().end(), request.prompt.begin()) &&
+           (request.capture_prefix_at == 0 || request.capture_prefix_at > prefix.tokens());
+}
+
+void check_answer(const Planned& planned) {
+    const Recorder& sink = *planned.sink;
+    RC_ASSERT(sink.violation == "");
+    const std::vector<TokenId> expected = expected_tokens(planned.request);
+    if (sink.finish == FinishReason::length || sink.finish == FinishReason::stop_token) {
+        RC_ASSERT(sink.tokens == expected);
+        return;
+    }
+    RC_ASSERT(sink.finish != FinishReason::none);
+    RC_ASSERT(sink.tokens.size() <= expected.size());
+    RC_ASSERT(std::equal(sink.tokens.begin(), sink.tokens.end(), expected.begin()));
+}
+
+void soak() {
+    EngineConfig config;
+    config.pages = *rc::gen::inRange<std::int64_t>(3, 12);
+    config.sequences_max =
+        *rc::gen::inRange<std::int64_t>(1, std::min<std::int64_t>(config.pages, 6) + 1);
+    config.step_tokens_max = *rc::gen::inRange<std::int64_t>(config.sequences_max, 200);
+    config.prefill_chunk_max = *rc::gen::element<std::int64_t>(1, 7, 64, 128, 129);
+    config.tail_tokens = 22;
+    auto owned = std::make_unique<MarkerModel>(config.step_tokens_max);
+    MarkerModel* model = owned.get();
+    ManualClock clock;
+    auto core = std::move(*EngineCore::create(std::move(owned), config, clock, nullptr));
+
+    std::vector<Planned> all;
+    const int count = *rc::gen::inRange(1, 14);
+    for (int i = 0; i < count; ++i) {
+        Planned planned;
+        planned.request = random_request(static_cast<std::uint64_t>(i), config.pages);
+        planned.arrival = *rc::gen::inRange(0, 120);
+        if (*rc::gen::inRange(0, 4) == 0) planned.cancel_after = *rc::gen::inRange(0, 80);
+        all.push_back(std::move(planned));
+    }
+    std::shared_ptr<const Prefix> cached;  // the newest, dropped from time to time
+    for (int step = 0;; ++step) {
+        RC_ASSERT(step < 60000);
+        bool arrivals_left = false;
+        for (Planned& planned : all) {
+            if (planned.arrival == step) {
+                if (cached != nullptr && fits(*cached, planned.request))
+                    planned.request.prefix = cached;
+                planned.sink = std::make_shared<Recorder>(
+                    static_cast<std::int64_t>(planned.request.committed.size()));
+                RC_ASSERT(core->add(planned.request, planned.sink).ok());
+                planned.request.prefix.reset();
+            }
+            if (planned.cancel_after >= 0 && step == planned.arrival + planned.cancel_after)
+                core->cancel(planned.request.id);
+            if (planned.sink != nullptr && planned.sink->prefix != nullptr) {
+                cached = std::exchange(planned.sink->prefix, nullptr);
+                planned.sink->last.prefix.reset();
+            }
+            arrivals_left |= planned.arrival >= step;
+        }
+        clock.advance_us(1);
+        const bool ran = core->step();
+        if (step % 50 == 49 || !ran) cached.reset();
+        if (!arrivals_left && core->idle()) break;
+    }
+    cached.reset();
+    for (Planned& planned : all) {
+        planned.sink->prefix.reset();
+        planned.sink->last.prefix.reset();
+        check_answer(planned);
+    }
+    RC_ASSERT(model->violation == "");
+    RC_ASSERT(core->stats().pages_used == 0);
+    RC_ASSERT(core->stats().running == 0);
+    RC_ASSERT(core->stats().waiting == 0);
+}
+
+TEST(EngineSoak, EveryAnswerEqualsTheSameRequestAloneAndNoPageLeaks) {
+    EXPECT_TRUE(rc::check(soak));
+}
+
+}  // namespace
+}  // namespace fathom
