@@ -280,6 +280,12 @@ class Suite {
         checks_.push_back(bits_check(run.name + ": masked = tail",
                                      masked.rows(prompt - kept, kept + steps),
                                      outcome.rows(prompt - kept, kept + steps)));
+        if (prompt <= window) {
+            FATHOM_ASSIGN(Outcome whole, forced(run, s, 0, PrefillMode::exact, 1));
+            checks_.push_back(bits_check(run.name + ": no longer than the window = exact",
+                                         outcome.rows(0, prompt + steps),
+                                         whole.rows(0, prompt + steps)));
+        }
         if (!run.activations) return {};
         return tail_activations(run, s, prompt, window);
     }

@@ -1,0 +1,65 @@
+#include "cli/stack.h"
+
+#include <gtest/gtest.h>
+
+#include "cli/text_stream.h"
+
+namespace fathom {
+namespace {
+
+MemoryPlan plan_with(std::int64_t limit, std::int64_t used) {
+    MemoryPlan plan;
+    plan.limit_bytes = limit;
+    plan.anonymous_bytes = used;
+    return plan;
+}
+
+TEST(ChoosePages, AreWhatIsUsefulWhenThereIsRoom) {
+    StackOptions options;
+    options.engine.sequences_max = 4;
+    EXPECT_EQ(choose_pages(options, 1000, 100, plan_with(std::int64_t{1} << 40, 0)), 4 * 8);
+}
+
+TEST(ChoosePages, AreLoweredToWhatFits) {
+    StackOptions options;
+    options.engine.sequences_max = 4;
+    // 90 % of 10,000 bytes less 1,000 leave room for 80 pages of 100.
+    EXPECT_EQ(choose_pages(options, 1'000'000, 100, plan_with(10'000, 1'000)), 80);
+    // Never below one page a sequence: the plan's check then refuses with the numbers.
+    EXPECT_EQ(choose_pages(options, 1'000'000, 100, plan_with(10'000, 20'000)), 4);
+}
+
+TEST(ChoosePages, AreWhatTheUserSays) {
+    StackOptions options;
+    options.engine.sequences_max = 4;
+    options.kv_tokens = 1280;
+    EXPECT_EQ(choose_pages(options, 1000, 100, plan_with(1, 1)), 10);
+}
+
+TEST(TextStream, GathersWhatDoesNotFitAndLosesNothing) {
+    TextStream stream;
+    std::string sent;
+    for (int i = 0; i < 1000; ++i) {
+        const std::string text = std::to_string(i) + " ";
+        sent += text;
+        stream.on_delta({.reasoning = {}, .content = text});
+    }
+    GenerationResult result;
+    result.finish = GenerationFinish::stop;
+    stream.on_finish(result);
+    std::string got;
+    int reads = 0;
+    while (!stream.result()) {
+        const auto delta = stream.next(1'000'000);
+        ASSERT_TRUE(delta.has_value());
+        got += delta->content;
+        ++reads;
+    }
+    EXPECT_EQ(got, sent);
+    EXPECT_LT(reads, 1000);
+    EXPECT_EQ(stream.result()->finish, GenerationFinish::stop);
+    EXPECT_FALSE(stream.next(0).has_value());
+}
+
+}  // namespace
+}  // namespace fathom

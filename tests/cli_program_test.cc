@@ -1,0 +1,312 @@
+// The program as a user meets it: real processes, the model of models/tiny, no network.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/json.h"
+#include "cli_process.h"
+#include "support.h"
+
+namespace fathom::testing {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const char* const kModel = "models/tiny";
+
+std::vector<std::string> command_line(std::vector<std::string> words) {
+    words.insert(words.begin(), FATHOM_PROGRAM);
+    for (std::string& word : words)
+        if (word == kModel) word = source_path(word);
+    return words;
+}
+
+struct Outcome {
+    int status = -1;
+    std::string out, err;
+};
+
+Outcome run(std::vector<std::string> words, std::string_view input = {}) {
+    Child child(command_line(std::move(words)));
+    child.write_input(input);
+    const int status = child.finish();
+    return {.status = status, .out = child.out(), .err = child.err()};
+}
+
+class CliFiles : public ::testing::Test {
+  protected:
+    CliFiles() {
+        const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+        dir_ = ::testing::TempDir() + "fathom_cli_" + test->name() + "_" + std::to_string(getpid());
+        std::filesystem::create_directories(dir_);
+    }
+    ~CliFiles() override { std::filesystem::remove_all(dir_); }
+
+    std::string path(const std::string& name) const { return dir_ + "/" + name; }
+    std::string write(const std::string& name, const std::string& text) const {
+        std::ofstream(path(name), std::ios::binary) << text;
+        return path(name);
+    }
+    std::string read(const std::string& name) const {
+        std::ostringstream text;
+        text << std::ifstream(path(name), std::ios::binary).rdbuf();
+        return text.str();
+    }
+
+    std::string dir_;
+};
+
+std::vector<Json> json_lines(const std::string& text) {
+    std::vector<Json> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) {
+        const Result<Json> json = parse_json(line);
+        EXPECT_TRUE(json.ok()) << line;
+        if (json.ok()) lines.push_back(*json);
+    }
+    return lines;
+}
+
+TEST(CliProgram, HelpListsEveryCommand) {
+    const Outcome help = run({"help"});
+    EXPECT_EQ(help.status, 0);
+    for (const char* name : {"serve", "chat", "generate", "inspect", "verify", "config"})
+        EXPECT_THAT(help.out, HasSubstr(name));
+    EXPECT_THAT(run({"version"}).out, StartsWith("fathom "));
+    EXPECT_EQ(run({}).status, 2);
+}
+
+TEST(CliProgram, EveryCommandExplainsItself) {
+    for (const char* name : {"serve", "chat", "generate", "inspect", "verify", "config"}) {
+        const Outcome help = run({name, "--help"});
+        EXPECT_EQ(help.status, 0) << name;
+        EXPECT_THAT(help.out, HasSubstr(std::string("fathom ") + name));
+    }
+}
+
+TEST(CliProgram, MisspeltWordsNameTheNearest) {
+    const Outcome command = run({"serv"});
+    EXPECT_EQ(command.status, 2);
+    EXPECT_THAT(command.err, HasSubstr("did you mean \"serve\"?"));
+    const Outcome flag = run({"serve", "--modle", "x"});
+    EXPECT_EQ(flag.status, 2);
+    EXPECT_THAT(flag.err, HasSubstr("unknown option \"--modle\", did you mean \"--model\"?"));
+}
+
+TEST_F(CliFiles, WhatCannotStartSaysWhy) {
+    const std::string unknown_key = write("typo.toml", "[server]\nprot = 1\n");
+    const struct {
+        std::vector<std::string> words;
+        int status;
+        std::string message;
+    } cases[] = {
+        {{"generate", "-p", "x"}, 1, "--model DIR"},
+        {{"generate", "--model", kModel}, 2, "needs --prompt"},
+        {{"generate", "--model", kModel, "-p", "x", "-i", "y"}, 2, "exclude each other"},
+        {{"generate", "--model", kModel, "-i", "y"}, 2, "needs --input and --output"},
+        {{"generate", "--model", "/nonexistent", "-p", "x"}, 1, "/nonexistent"},
+        {{"serve", "--model", dir_}, 1, "config.json"},
+        {{"serve", "--model", kModel, "--config", unknown_key}, 2, "port"},
+        {{"serve", "--model", kModel, "--port", "99999"}, 2, "99999"},
+        {{"serve", "--model", kModel, "--host", "0.0.0.0", "--port", "0"}, 1, "key"},
+        {{"serve", "--model", kModel, "--max-model-len", "9000"}, 1, "8192"},
+        {{"generate", "--model", kModel, "-p", "x", "--engine.tail_tokens", "100"}, 1, "134"},
+        {{"generate", "--model", kModel, "-p", "x", "--engine.backend", "gpu"}, 1, "gpu"},
+        {{"generate", "--model", kModel, "-p", "x", "--engine.prefill", "tial"}, 2, "tail"},
+        {{"generate", "--model", kModel, "-p", "x", "-n", "9000"}, 1, "max_tokens"},
+    };
+    for (const auto& bad : cases) {
+        const Outcome outcome = run(bad.words);
+        EXPECT_EQ(outcome.status, bad.status) << bad.message << "\n" << outcome.err;
+        EXPECT_THAT(outcome.err, HasSubstr(bad.message));
+        EXPECT_EQ(outcome.out, "") << bad.message;
+    }
+}
+
+TEST(CliProgram, TooLittleMemoryIsRefusedWithTheNumbers) {
+    const Outcome outcome =
+        run({"generate", "--model", kModel, "-p", "x", "--engine.memory_limit_mib", "1"});
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_THAT(outcome.err, HasSubstr("MiB"));
+    EXPECT_EQ(outcome.out, "");
+}
+
+TEST(CliProgram, ConfigDumpShowsValuesAndOriginsButNoSecrets) {
+    const Outcome dump = run({"config", "dump", "--port", "1234", "--api-key", "hunter2"});
+    EXPECT_EQ(dump.status, 0);
+    EXPECT_THAT(dump.out, HasSubstr("server.port = 1234  # flag"));
+    EXPECT_THAT(dump.out, HasSubstr("engine.sequences_max = 64  # default"));
+    EXPECT_EQ(dump.out.find("hunter2"), std::string::npos);
+}
+
+// The same request gives the same text alone, in a batch, and in any company.
+TEST_F(CliFiles, AGreedyPromptAndItsBatchLineAgree) {
+    const std::string prompt = "What comes after Friday?";
+    const Outcome alone = run(
+        {"generate", "--model", kModel, "--chat", "-p", prompt, "--temperature", "0", "-n", "16"});
+    ASSERT_EQ(alone.status, 0) << alone.err;
+    EXPECT_EQ(alone.out, "Saturday comes after Friday.\n");
+
+    std::string input = "\n";
+    for (int i = 0; i < 6; ++i)
+        input += fmt::format(
+            R"({{"id":"r{}","messages":[{{"role":"user","content":"{}"}}],"max_tokens":16}})"
+            "\n",
+            i, i % 2 == 0 ? prompt : "Hello");
+    const Outcome batch = run({"generate", "--model", kModel, "-i", write("in", input), "-o",
+                               path("out"), "--temperature", "0"});
+    ASSERT_EQ(batch.status, 0) << batch.err;
+    const std::vector<Json> answers = json_lines(read("out"));
+    ASSERT_EQ(answers.size(), 6U);
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+        EXPECT_EQ(answers[i].find("id")->as_string(), fmt::format("r{}", i));
+        EXPECT_EQ(answers[i].find("finish_reason")->as_string(), "stop");
+        EXPECT_TRUE(answers[i].find("reasoning")->is_null());
+        const Json* usage = answers[i].find("usage");
+        EXPECT_EQ(usage->find("total_tokens")->as_int64(),
+                  usage->find("prompt_tokens")->as_int64() +
+                      usage->find("completion_tokens")->as_int64());
+        if (i % 2 == 0) {
+            EXPECT_EQ(answers[i].find("text")->as_string() + "\n", alone.out);
+        } else {
+            EXPECT_EQ(*answers[i].find("text"), *answers[1].find("text"));
+        }
+    }
+}
+
+TEST_F(CliFiles, ABadLineGetsItsErrorAndTheBatchGoesOn) {
+    const std::string input =
+        "{\"id\":1,\"prompt\":\"a\",\"max_tokens\":1}\n"
+        "{torn\n"
+        "[1]\n"
+        "{\"id\":\"c\"}\n"
+        "{\"id\":\"d\",\"prompt\":\"a\",\"temperature\":9}\n"
+        "{\"id\":\"e\",\"prompt\":[1,99999999]}\n"
+        "{\"id\":\"f\",\"prompt\":\"a\",\"max_tokens\":1}\n";
+    const Outcome batch =
+        run({"generate", "--model", kModel, "-i", write("in", input), "-o", path("out")});
+    ASSERT_EQ(batch.status, 0) << batch.err;
+    const std::vector<Json> answers = json_lines(read("out"));
+    ASSERT_EQ(answers.size(), 7U);
+    const char* const ids[] = {"1", "2", "3", "\"c\"", "\"d\"", "\"e\"", "\"f\""};
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+        EXPECT_EQ(answers[i].find("id")->dump(), ids[i]);
+        const bool good = i == 0 || i == 6;
+        EXPECT_EQ(answers[i].find("text") != nullptr, good);
+        EXPECT_EQ(answers[i].find("error") != nullptr, !good);
+    }
+    EXPECT_EQ(answers[0].find("text")->as_string(), answers[6].find("text")->as_string());
+}
+
+std::string story_lines(int count) {
+    std::string input;
+    for (int i = 0; i < count; ++i)
+        input += fmt::format(R"({{"id":{},"prompt":"Once","max_tokens":40,"seed":{}}})"
+                             "\n",
+                             i, i);
+    return input;
+}
+
+// Killed in the middle, then run again: the output is what one run gives, byte for byte.
+TEST_F(CliFiles, AKilledBatchGoesOnWhereItStopped) {
+    const std::string input = write("in", story_lines(24));
+    const std::vector<std::string> words = {"generate", "--model",        kModel, "-i",
+                                            input,      "--max-num-seqs", "4",    "-o"};
+    std::vector<std::string> whole = words;
+    whole.push_back(path("whole"));
+    ASSERT_EQ(run(whole).status, 0);
+
+    std::vector<std::string> again = words;
+    again.push_back(path("killed"));
+    {
+        Child child(command_line(again));
+        // The child's own output is what says how far it is.
+        ASSERT_TRUE(child.gather_until(
+            [&] { return std::filesystem::exists(path("killed")) && !read("killed").empty(); },
+            60'000'000));
+        child.send_signal(SIGKILL);
+        EXPECT_EQ(child.finish(), 128 + SIGKILL);
+    }
+    const std::string first = read("killed");
+    EXPECT_THAT(read("whole"), StartsWith(first));
+    std::ofstream(path("killed"), std::ios::app) << "{\"id\":77,\"te";  // torn by a power cut
+    const Outcome rest = run(again);
+    ASSERT_EQ(rest.status, 0) << rest.err;
+    EXPECT_EQ(read("killed"), read("whole"));
+    EXPECT_THAT(rest.err, HasSubstr("were there already"));
+    const Outcome nothing = run(again);
+    EXPECT_EQ(nothing.status, 0);
+    EXPECT_THAT(nothing.err, HasSubstr("0 answered"));
+    EXPECT_EQ(read("killed"), read("whole"));
+}
+
+TEST_F(CliFiles, AnInterruptedBatchEndsCleanly) {
+    Child child(command_line({"generate", "--model", kModel, "-i", write("in", story_lines(5000)),
+                              "-o", path("out"), "--max-num-seqs", "4"}));
+    ASSERT_TRUE(child.gather_until(
+        [&] { return std::filesystem::exists(path("out")) && !read("out").empty(); }));
+    child.send_signal(SIGINT);
+    EXPECT_EQ(child.finish(), 130);
+    EXPECT_THAT(child.err(), HasSubstr("run it again to go on"));
+    const std::vector<Json> answers = json_lines(read("out"));
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+        EXPECT_EQ(answers[i].find("id")->as_int64(), static_cast<std::int64_t>(i));
+        EXPECT_NE(answers[i].find("text"), nullptr);
+    }
+}
+
+TEST_F(CliFiles, AnOutputOfAnotherInputIsRefused) {
+    const Outcome batch =
+        run({"generate", "--model", kModel, "-i", write("in", "{\"id\":\"a\",\"prompt\":\"x\"}\n"),
+             "-o", write("out", "{\"id\":\"b\",\"text\":\"x\"}\n")});
+    EXPECT_EQ(batch.status, 1);
+    EXPECT_THAT(batch.err, HasSubstr("belongs to another input"));
+    EXPECT_EQ(read("out"), "{\"id\":\"b\",\"text\":\"x\"}\n");
+}
+
+TEST(CliProgram, ChatAnswersLineByLineInAPipe) {
+    const Outcome chat = run({"chat", "--model", kModel, "--temperature", "0", "-n", "24"},
+                             "What comes after Friday?\n/think off\n/clear\n"
+                             "What comes after Friday?\n/exit\nHello\n");
+    EXPECT_EQ(chat.status, 0) << chat.err;
+    EXPECT_EQ(chat.out, "Saturday comes after Friday.\nSaturday comes after Friday.\n");
+}
+
+TEST(CliProgram, ChatEndsWithItsInputAndRemembersTheConversation) {
+    // The second turn sees the first: it is the answer of the whole conversation in one request.
+    const Outcome chat = run({"chat", "--model", kModel, "--temperature", "0", "-n", "24"},
+                             "Hello\nWhat comes after Friday?");
+    EXPECT_EQ(chat.status, 0) << chat.err;
+    EXPECT_THAT(chat.out, StartsWith("Hello"));
+    EXPECT_EQ(std::count(chat.out.begin(), chat.out.end(), '\n'), 2);
+}
+
+TEST(CliProgram, ChatInterruptEndsTheAnswerThenTheProgram) {
+    Child child(command_line({"chat", "--model", kModel, "-n", "7000", "--temperature", "2"}));
+    child.write_input("Tell me a story about a fox.\n");
+    ASSERT_TRUE(child.gather_until([&] { return child.out().size() > 2; })) << child.err();
+    child.send_signal(SIGINT);
+    // The answer ends with a newline, whether the interrupt or the model ended it.
+    ASSERT_TRUE(child.gather_until([&] { return child.out().back() == '\n'; }));
+    child.send_signal(SIGINT);
+    ASSERT_TRUE(child.gather_until([&] { return true; }));
+    EXPECT_EQ(child.finish(), 130);
+}
+
+TEST(CliProgram, ServeSaysWhereItListensAndDrainsOnSigterm) {
+    Child child(command_line({"serve", "--model", kModel, "--port", "0"}));
+    ASSERT_TRUE(child.gather_until([&] { return child.out().find('\n') != std::string::npos; }))
+        << child.err();
+    EXPECT_THAT(child.out(), StartsWith("listening on http://127.0.0.1:"));
+    child.send_signal(SIGTERM);
+    EXPECT_EQ(child.finish(), 0);
+}
+
+}  // namespace
+}  // namespace fathom::testing
