@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 
 #include "base/json.h"
 #include "model/engram.h"
+#include "model/memory_plan.h"
+#include "model/model.h"
 #include "support.h"
 
 namespace fathom {
@@ -85,6 +88,30 @@ TEST(GoldenOverrides, ReplaceTextConfigKeys) {
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
     EXPECT_EQ((*checkpoint)->config().index_topk, 512);
     EXPECT_EQ((*checkpoint)->config().candidate_blocks, 256);
+}
+
+// The plan is made before the model exists, so it must not promise less than the model then takes.
+TEST(MemoryPlan, CoversWhatTheModelReserves) {
+    const auto opened = Checkpoint::open(source_path("models/tiny"));
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    auto backend = make_backend("reference", std::make_shared<ComputePool>(1));
+    ASSERT_TRUE(backend.ok()) << backend.status().message();
+    const ModelConfig& config = (*opened)->config();
+    std::vector<std::int32_t> token_map(static_cast<std::size_t>(config.vocab_size));
+    for (std::size_t i = 0; i < token_map.size(); ++i)
+        token_map[i] =
+            static_cast<std::int32_t>(i % static_cast<std::size_t>(config.engram_compressed_vocab));
+    ModelOptions options;
+    options.rows_max = 64;
+    auto model = Model::load(*opened, token_map, std::move(*backend), options);
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    EXPECT_EQ((*model)->packed_bytes(), 0) << "the reference reads the mapping in place";
+
+    MemoryRequest request;
+    request.model = options;
+    for (const MemoryPlan::Item& item : plan_memory(**opened, request).items) {
+        if (item.what.starts_with("workspace")) EXPECT_GE(item.bytes, (*model)->workspace_bytes());
+    }
 }
 
 // --------------------------------------------------------------------------- engram_hash.json
