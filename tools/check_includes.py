@@ -43,7 +43,9 @@ BANNED = {
 
 
 def is_test(path):
-    return path.endswith("_test.cc") or path.startswith(("tests/", "bench/", "fuzz/"))
+    name = path.rsplit("/", 1)[-1]
+    return (path.startswith(("tests/", "bench/", "fuzz/")) or name.endswith("_test.cc") or
+            name.startswith("test_"))
 
 
 def check_own(path, target):

@@ -17,6 +17,8 @@ NOT_FUNCTIONS = re.compile(
     r"^\s*(namespace|class|struct|enum|union|extern|inline namespace|typedef|if|for|while|switch|"
     r"do|else|\}|case)\b|[=(,]\s*\{$|^\s*[{}]")
 
+LAMBDA = re.compile(r"[=(,]\s*\[[^\]]*\]\s*[({]|^\s*\[")
+
 
 def functions(lines):
     """(first, last) line numbers from 0 of everything that looks like a function."""
@@ -27,6 +29,8 @@ def functions(lines):
         indent = len(lines[first]) - len(lines[first].lstrip(" "))
         declaration = " ".join(lines[first:opening + 1])
         if indent > 4 or ")" not in declaration or NOT_FUNCTIONS.search(declaration):
+            continue
+        if LAMBDA.search(declaration.replace("operator[]", "operator")):
             continue
         close = " " * indent + "}"
         for last in range(opening + 1, len(lines)):
