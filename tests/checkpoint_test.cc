@@ -110,7 +110,9 @@ TEST(MemoryPlan, CoversWhatTheModelReserves) {
     MemoryRequest request;
     request.model = options;
     for (const MemoryPlan::Item& item : plan_memory(**opened, request).items) {
-        if (item.what.starts_with("workspace")) EXPECT_GE(item.bytes, (*model)->workspace_bytes());
+        if (item.what.starts_with("workspace")) {
+            EXPECT_GE(item.bytes, (*model)->workspace_bytes());
+        }
     }
 }
 
