@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "recipe/utf8.h"
+#include "recipe/utf8_text.h"
 
 namespace fathom {
 namespace {

@@ -1,6 +1,6 @@
 #include "recipe/detokenizer.h"
 
-#include "recipe/utf8.h"
+#include "recipe/utf8_text.h"
 
 namespace fathom {
 

@@ -19,7 +19,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "recipe/added_tokens.h"
-#include "recipe/utf8.h"
+#include "recipe/utf8_text.h"
 
 namespace fathom {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "recipe/byte_alphabet.h"
-#include "recipe/utf8.h"
+#include "recipe/utf8_text.h"
 
 namespace fathom {
 namespace {

@@ -1,7 +1,7 @@
 // Walking UTF-8 that may be damaged. Every place of the recipe that meets raw bytes (tokens end in
 // the middle of characters; clients send anything) steps through them with utf8_step, so "what is
 // one character" has one answer: the WHATWG decoder's, which replaces each maximal subpart of an
-// ill-formed sequence by one U+FFFD.
+// ill-formed sequence by one U+FFFD. Well-formedness itself is base/utf8.h's.
 #pragma once
 
 #include <cstddef>

@@ -1,57 +1,29 @@
-#include "recipe/utf8.h"
+#include "recipe/utf8_text.h"
 
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace fathom {
-namespace {
-
-struct Lead {
-    int byte_count = 0;  // 0: never starts a character
-    std::uint8_t second_min = 0x80;
-    std::uint8_t second_max = 0xBF;
-};
-
-// Unicode 15.0, table 3-7: the second byte is what excludes overlong forms, surrogates and values
-// above U+10FFFF.
-Lead lead_of(std::uint8_t byte) {
-    if (byte < 0x80) return {.byte_count = 1};
-    if (byte < 0xC2) return {};
-    if (byte < 0xE0) return {.byte_count = 2};
-    if (byte == 0xE0) return {.byte_count = 3, .second_min = 0xA0};
-    if (byte == 0xED) return {.byte_count = 3, .second_max = 0x9F};
-    if (byte < 0xF0) return {.byte_count = 3};
-    if (byte == 0xF0) return {.byte_count = 4, .second_min = 0x90};
-    if (byte < 0xF4) return {.byte_count = 4};
-    if (byte == 0xF4) return {.byte_count = 4, .second_max = 0x8F};
-    return {};
-}
-
-}  // namespace
 
 Utf8Step utf8_step(std::string_view text, std::size_t at) {
     FATHOM_DCHECK(at < text.size());
     const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
-    const Lead lead = lead_of(byte(at));
-    if (lead.byte_count == 1) return {.code_point = byte(at)};
-    if (lead.byte_count == 0) return {.kind = Utf8Step::Kind::ill_formed};
-
-    std::uint32_t code_point = byte(at) & (0x7Fu >> lead.byte_count);
-    for (int i = 1; i < lead.byte_count; ++i) {
-        const auto covered = static_cast<std::uint8_t>(i);
-        if (at + covered >= text.size()) {
-            return {.kind = Utf8Step::Kind::incomplete, .byte_count = covered};
-        }
-        const std::uint8_t next = byte(at + covered);
-        const std::uint8_t low = i == 1 ? lead.second_min : 0x80;
-        const std::uint8_t high = i == 1 ? lead.second_max : 0xBF;
-        if (next < low || next > high) {
-            return {.kind = Utf8Step::Kind::ill_formed, .byte_count = covered};
-        }
-        code_point = (code_point << 6) | (next & 0x3Fu);
+    const std::uint8_t lead = byte(at);
+    if (lead < 0x80) return {.code_point = lead};
+    const int sequence = utf8_sequence(text.substr(at));
+    if (sequence < 0) {
+        const auto covered = static_cast<std::uint8_t>(-sequence);
+        const bool may_grow = at + covered == text.size() && lead >= 0xC2 && lead <= 0xF4;
+        return {.kind = may_grow ? Utf8Step::Kind::incomplete : Utf8Step::Kind::ill_formed,
+                .byte_count = covered};
     }
-    return {.byte_count = static_cast<std::uint8_t>(lead.byte_count), .code_point = code_point};
+    const auto count = static_cast<std::uint8_t>(sequence);
+    std::uint32_t code_point = lead & (0x7Fu >> count);
+    for (std::size_t i = 1; i < count; ++i)
+        code_point = (code_point << 6) | (byte(at + i) & 0x3Fu);
+    return {.byte_count = count, .code_point = code_point};
 }
 
 std::size_t utf8_incomplete_tail(std::string_view text) {

@@ -1,0 +1,66 @@
+// Messages of any bytes: the prompt's text comes back from its ids, and no special token arises
+// from the text. Each byte 0xFF ends a message, whose first byte chooses role and flags.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "recipe/conversation.h"
+#include "recipe/stop_strings.h"
+#include "recipe/thinking.h"
+
+namespace {
+
+using namespace fathom;
+
+Message message_of(std::string_view bytes) {
+    const std::uint8_t head = bytes.empty() ? 0 : static_cast<std::uint8_t>(bytes[0]);
+    Message message;
+    message.role = static_cast<Role>(head % 3);
+    message.content = bytes.empty() ? "" : bytes.substr(1);
+    message.prefix = (head & 0x08) != 0;
+    if ((head & 0x10) != 0) message.reasoning_content = message.content;
+    return message;
+}
+
+void check_thinking(std::string_view text) {
+    for (const std::size_t step : {std::size_t{1}, std::size_t{3}, text.size() + 1}) {
+        ThinkingSplitter splitter(true);
+        std::string reasoning;
+        std::string content;
+        for (std::size_t at = 0; at < text.size(); at += step) {
+            const auto output = splitter.push(text.substr(at, step));
+            reasoning += output.reasoning;
+            content += output.content;
+        }
+        reasoning += splitter.finish().reasoning;
+        const std::size_t marker = text.find(kThinkEnd);
+        FATHOM_CHECK(reasoning == text.substr(0, marker));
+        FATHOM_CHECK(
+            content ==
+            (marker == std::string_view::npos ? "" : text.substr(marker + kThinkEnd.size())));
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::string_view input(reinterpret_cast<const char*>(data), size);
+    check_thinking(input);
+    Conversation conversation;
+    conversation.thinking = size % 2 == 0;
+    for (std::size_t begin = 0; begin < size;) {
+        const std::size_t end = std::min(input.find('\xFF', begin), size);
+        conversation.messages.push_back(message_of(input.substr(begin, end - begin)));
+        begin = end + 1;
+    }
+    const auto segments = render_prompt(conversation);
+    if (!segments.ok()) return 0;
+    for (std::size_t i = 0; i < segments->size(); ++i) {
+        FATHOM_CHECK(!(*segments)[i].text.empty());
+        FATHOM_CHECK(i == 0 || (*segments)[i].special || (*segments)[i - 1].special);
+    }
+    return 0;
+}
