@@ -5,54 +5,58 @@
 
 namespace fathom::cases {
 
-inline void add_linear(std::vector<OperatorCase>& cases, RandomStream& random) {
-    struct Row {
-        WeightFormat format;
-        std::int64_t out, in, rows;
-        DType x, y;
-        Magnitude magnitude;
-        bool q8;
-        int scale_spread = 4;
+struct LinearShape {
+    WeightFormat format;
+    std::int64_t out, in, rows;
+    DType x, y;
+    Magnitude magnitude;
+    bool q8;
+    int scale_spread = 4;
+};
+
+inline OperatorCase linear_case(RandomStream& random, const LinearShape& r) {
+    auto x = random_matrix(random, r.x, r.rows, r.in, r.magnitude);
+    if (r.q8) quantise_rows(*x);
+    auto w = random_weight(random, r.format, r.out, r.in, r.scale_spread);
+    return {
+        fmt::format("linear {} [{}, {}] n={} {} {}", format_name(r.format), r.out, r.in, r.rows,
+                    r.x == DType::bf16 ? "bf16" : "f32", magnitude_name(r.magnitude)),
+        r.rows,
+        static_cast<double>(r.rows * r.out * r.in),
+        [x, w, r](Backend& backend, std::int64_t begin, std::int64_t end) {
+            std::shared_ptr<PackedWeight> packed = backend.pack(w->source);
+            auto y = std::make_shared<Matrix>(r.y, end - begin, r.out);
+            return Bound{[=, &backend] { backend.linear(x->view(begin, end), *packed, y->view()); },
+                         [y] { return y->numbers(); }};
+        },
     };
+}
+
+inline void add_linear(std::vector<OperatorCase>& cases, RandomStream& random) {
     constexpr auto kFp8 = WeightFormat::fp8_block32, kFp4 = WeightFormat::fp4_row32;
     constexpr auto kBf16 = WeightFormat::bf16, kF32 = WeightFormat::f32;
     constexpr auto b = DType::bf16, f = DType::f32;
     using enum Magnitude;
-    for (const Row& r : {
-             Row{kFp8, 512, 5120, 1, b, b, ordinary, true},
-             Row{kFp8, 133, 1280, 7, b, b, ordinary, true},
-             Row{kFp8, 40, 96, 48, b, f, wide, true},
-             Row{kFp8, 64, 256, 9, b, b, huge, true, 127},
-             Row{kFp8, 64, 256, 9, b, f, tiny, false, 127},
-             Row{kFp8, 1, 32, 3, b, b, ordinary, true},
-             Row{kFp4, 256, 5120, 2, b, b, ordinary, true},
-             Row{kFp4, 40, 2304, 5, b, b, ordinary, true},
-             Row{kFp4, 17, 64, 97, b, f, wide, true},
-             Row{kFp4, 64, 128, 6, b, f, tiny, false, 127},
-             Row{kFp4, 96, 128, 6, f, f, ordinary, false},
-             Row{kBf16, 384, 512, 16, b, f, ordinary, false},
-             Row{kBf16, 33, 40, 15, b, b, wide, false},
-             Row{kBf16, 24, 7, 4, b, b, tiny, false},
-             Row{kBf16, 65, 100, 8, f, f, wide, false},
-             Row{kF32, 31, 70, 5, f, f, ordinary, false},
-             Row{kFp8, 70, 320, 17, f, f, ordinary, false},
+    for (const LinearShape& r : {
+             LinearShape{kFp8, 512, 5120, 1, b, b, ordinary, true},
+             LinearShape{kFp8, 133, 1280, 7, b, b, ordinary, true},
+             LinearShape{kFp8, 40, 96, 48, b, f, wide, true},
+             LinearShape{kFp8, 64, 256, 9, b, b, huge, true, 127},
+             LinearShape{kFp8, 64, 256, 9, b, f, tiny, false, 127},
+             LinearShape{kFp8, 1, 32, 3, b, b, ordinary, true},
+             LinearShape{kFp4, 256, 5120, 2, b, b, ordinary, true},
+             LinearShape{kFp4, 40, 2304, 5, b, b, ordinary, true},
+             LinearShape{kFp4, 17, 64, 97, b, f, wide, true},
+             LinearShape{kFp4, 64, 128, 6, b, f, tiny, false, 127},
+             LinearShape{kFp4, 96, 128, 6, f, f, ordinary, false},
+             LinearShape{kBf16, 384, 512, 16, b, f, ordinary, false},
+             LinearShape{kBf16, 33, 40, 15, b, b, wide, false},
+             LinearShape{kBf16, 24, 7, 4, b, b, tiny, false},
+             LinearShape{kBf16, 65, 100, 8, f, f, wide, false},
+             LinearShape{kF32, 31, 70, 5, f, f, ordinary, false},
+             LinearShape{kFp8, 70, 320, 17, f, f, ordinary, false},
          }) {
-        auto x = random_matrix(random, r.x, r.rows, r.in, r.magnitude);
-        if (r.q8) quantise_rows(*x);
-        auto w = random_weight(random, r.format, r.out, r.in, r.scale_spread);
-        cases.push_back({
-            fmt::format("linear {} [{}, {}] n={} {} {}", format_name(r.format), r.out, r.in, r.rows,
-                        r.x == b ? "bf16" : "f32", magnitude_name(r.magnitude)),
-            r.rows,
-            static_cast<double>(r.rows * r.out * r.in),
-            [x, w, r](Backend& backend, std::int64_t begin, std::int64_t end) {
-                std::shared_ptr<PackedWeight> packed = backend.pack(w->source);
-                auto y = std::make_shared<Matrix>(r.y, end - begin, r.out);
-                return Bound{
-                    [=, &backend] { backend.linear(x->view(begin, end), *packed, y->view()); },
-                    [y] { return y->numbers(); }};
-            },
-        });
+        cases.push_back(linear_case(random, r));
     }
 }
 
@@ -145,66 +149,71 @@ inline void add_gate_up(std::vector<OperatorCase>& cases, RandomStream& random) 
     }
 }
 
-inline void add_moe(std::vector<OperatorCase>& cases, RandomStream& random) {
-    struct Row {
-        std::int64_t experts, top_k, dim, inter, rows;
-        bool shared;
-        NumericMode mode;
-    };
-    for (const Row& r : {
-             Row{8, 2, 128, 64, 1, true, NumericMode::real},
-             Row{8, 2, 128, 64, 37, true, NumericMode::real},
-             Row{16, 6, 512, 96, 5, true, NumericMode::real},
-             Row{4, 1, 96, 32, 9, false, NumericMode::real},
-             Row{8, 3, 128, 64, 11, true, NumericMode::fp32},
-         }) {
-        const DType act = r.mode == NumericMode::real ? DType::bf16 : DType::f32;
-        auto x = random_matrix(random, act, r.rows, r.dim);
-        if (r.mode == NumericMode::real) quantise_rows(*x);
-        std::vector<ExpertWeights> weights;
+struct MoeShape {
+    std::int64_t experts, top_k, dim, inter, rows;
+    bool shared;
+    NumericMode mode;
+};
+
+inline OperatorCase moe_case(RandomStream& random, const MoeShape& r) {
+    const DType act = r.mode == NumericMode::real ? DType::bf16 : DType::f32;
+    auto x = random_matrix(random, act, r.rows, r.dim);
+    if (r.mode == NumericMode::real) quantise_rows(*x);
+    std::vector<ExpertWeights> weights;
+    for (std::int64_t e = 0; e < r.experts; ++e) {
+        weights.push_back(random_expert(random, WeightFormat::fp4_row32, r.dim, r.inter));
+    }
+    auto shared = random_expert(random, WeightFormat::fp8_block32, r.dim, r.inter);
+    std::vector<std::int32_t> chosen;
+    for (std::int64_t i = 0; i < r.rows; ++i) {  // top_k distinct ones, ascending
+        std::int64_t left = r.top_k;
         for (std::int64_t e = 0; e < r.experts; ++e) {
-            weights.push_back(random_expert(random, WeightFormat::fp4_row32, r.dim, r.inter));
+            if (static_cast<std::int64_t>(random.next_below(r.experts - e)) >= left) continue;
+            chosen.push_back(static_cast<std::int32_t>(e));
+            --left;
         }
-        auto shared = random_expert(random, WeightFormat::fp8_block32, r.dim, r.inter);
-        std::vector<std::int32_t> chosen;
-        for (std::int64_t i = 0; i < r.rows; ++i) {  // top_k distinct ones, ascending
-            std::int64_t left = r.top_k;
-            for (std::int64_t e = 0; e < r.experts; ++e) {
-                if (static_cast<std::int64_t>(random.next_below(r.experts - e)) >= left) continue;
-                chosen.push_back(static_cast<std::int32_t>(e));
-                --left;
-            }
-        }
-        auto gates = random_floats(random, r.rows * r.top_k);
-        cases.push_back({
-            fmt::format("moe {} top {} [{}, {}] n={} {}", r.experts, r.top_k, r.dim, r.inter,
-                        r.rows, act == DType::bf16 ? "real" : "fp32"),
-            r.rows,
-            static_cast<double>(3 * r.rows * (r.top_k + r.shared) * r.dim * r.inter),
-            [=](Backend& backend, std::int64_t begin, std::int64_t end) {
-                auto packed = std::make_shared<std::vector<PackedExpert>>();
-                for (const ExpertWeights& w : weights)
-                    packed->push_back(w.pack(backend));
-                auto packed_shared = std::make_shared<PackedExpert>(shared.pack(backend));
-                auto y = std::make_shared<Matrix>(act, end - begin, r.dim);
-                auto numerics = std::make_shared<Numerics>();
-                numerics->mode = r.mode;
-                const auto first = static_cast<std::size_t>(begin * r.top_k);
-                const auto count = static_cast<std::size_t>((end - begin) * r.top_k);
-                return Bound{[=, &backend] {
-                                 backend.moe({.x_q8 = x->view(begin, end),
-                                              .top_k = r.top_k,
-                                              .experts = {chosen.data() + first, count},
-                                              .weights = {gates.data() + first, count},
-                                              .routed = *packed,
-                                              .shared = r.shared ? packed_shared.get() : nullptr,
-                                              .swiglu_limit = 10,
-                                              .numerics = numerics.get(),
-                                              .y = y->view()});
-                             },
-                             [y] { return y->numbers(); }};
-            },
-        });
+    }
+    auto gates = random_floats(random, r.rows * r.top_k);
+    return {
+        fmt::format("moe {} top {} [{}, {}] n={} {}", r.experts, r.top_k, r.dim, r.inter, r.rows,
+                    act == DType::bf16 ? "real" : "fp32"),
+        r.rows,
+        static_cast<double>(3 * r.rows * (r.top_k + r.shared) * r.dim * r.inter),
+        [=](Backend& backend, std::int64_t begin, std::int64_t end) {
+            auto packed = std::make_shared<std::vector<PackedExpert>>();
+            for (const ExpertWeights& w : weights)
+                packed->push_back(w.pack(backend));
+            auto packed_shared = std::make_shared<PackedExpert>(shared.pack(backend));
+            auto y = std::make_shared<Matrix>(act, end - begin, r.dim);
+            auto numerics = std::make_shared<Numerics>();
+            numerics->mode = r.mode;
+            const auto first = static_cast<std::size_t>(begin * r.top_k);
+            const auto count = static_cast<std::size_t>((end - begin) * r.top_k);
+            return Bound{[=, &backend] {
+                             backend.moe({.x_q8 = x->view(begin, end),
+                                          .top_k = r.top_k,
+                                          .experts = {chosen.data() + first, count},
+                                          .weights = {gates.data() + first, count},
+                                          .routed = *packed,
+                                          .shared = r.shared ? packed_shared.get() : nullptr,
+                                          .swiglu_limit = 10,
+                                          .numerics = numerics.get(),
+                                          .y = y->view()});
+                         },
+                         [y] { return y->numbers(); }};
+        },
+    };
+}
+
+inline void add_moe(std::vector<OperatorCase>& cases, RandomStream& random) {
+    for (const MoeShape& r : {
+             MoeShape{8, 2, 128, 64, 1, true, NumericMode::real},
+             MoeShape{8, 2, 128, 64, 37, true, NumericMode::real},
+             MoeShape{16, 6, 512, 96, 5, true, NumericMode::real},
+             MoeShape{4, 1, 96, 32, 9, false, NumericMode::real},
+             MoeShape{8, 3, 128, 64, 11, true, NumericMode::fp32},
+         }) {
+        cases.push_back(moe_case(random, r));
     }
 }
 

@@ -1,0 +1,202 @@
+#include "bench/report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <numeric>
+
+#include "base/json.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace fathom::bench {
+
+namespace {
+
+// Twelve independent chains fill two pipes of latency up to 6.
+constexpr int kChains = 12;
+constexpr std::int64_t kSteps = 1 << 20;
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) float chains_avx2() {
+    __m256 a[kChains], x = _mm256_set1_ps(0.5f);
+    for (auto& v : a)
+        v = _mm256_set1_ps(1.0f);
+    for (std::int64_t i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 12
+        for (int c = 0; c < kChains; ++c)
+            a[c] = _mm256_fmadd_ps(a[c], x, x);
+    }
+    float sum = 0;
+    for (const auto& v : a)
+        sum += _mm256_cvtss_f32(v);
+    return sum;
+}
+
+__attribute__((target("avx512f"))) float chains_avx512() {
+    __m512 a[kChains], x = _mm512_set1_ps(0.5f);
+    for (auto& v : a)
+        v = _mm512_set1_ps(1.0f);
+    for (std::int64_t i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 12
+        for (int c = 0; c < kChains; ++c)
+            a[c] = _mm512_fmadd_ps(a[c], x, x);
+    }
+    float sum = 0;
+    for (const auto& v : a)
+        sum += _mm512_cvtss_f32(v);
+    return sum;
+}
+
+__attribute__((target("avx512f,avx512bf16"))) float chains_bf16() {
+    __m512 a[kChains];
+    const __m512bh x = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.25f));
+    for (auto& v : a)
+        v = _mm512_set1_ps(1.0f);
+    for (std::int64_t i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 12
+        for (int c = 0; c < kChains; ++c)
+            a[c] = _mm512_dpbf16_ps(a[c], x, x);
+    }
+    float sum = 0;
+    for (const auto& v : a)
+        sum += _mm512_cvtss_f32(v);
+    return sum;
+}
+#endif
+
+// Work per second when every thread runs `probe` once, best of three.
+double rate(ComputePool& pool, double work_of_one, const std::function<float()>& probe) {
+    const int threads = pool.threads();
+    std::vector<float> sink(static_cast<std::size_t>(threads));
+    const double seconds = best_seconds(3, [&] {
+        pool.run(threads, [&](std::int64_t t) { sink[static_cast<std::size_t>(t)] = probe(); });
+    });
+    volatile float keep = std::accumulate(sink.begin(), sink.end(), 0.0f);
+    (void)keep;
+    return work_of_one * threads / seconds;
+}
+
+}  // namespace
+
+std::string cpu_name() {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);) {
+        if (line.rfind("model name", 0) != 0) continue;
+        const std::size_t colon = line.find(": ");
+        if (colon != std::string::npos) return line.substr(colon + 2);
+    }
+    return "unknown";
+}
+
+std::string isa_name() {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512bf16")) return "avx512-bf16";
+    if (__builtin_cpu_supports("avx512f")) return "avx512";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
+    return "x86-64";
+#else
+    return "other";
+#endif
+}
+
+double peak_fp32_flops([[maybe_unused]] ComputePool& pool) {
+#if defined(__x86_64__)
+    const double lanes_steps = 2.0 * kChains * static_cast<double>(kSteps);
+    if (__builtin_cpu_supports("avx512f")) return rate(pool, 16 * lanes_steps, chains_avx512);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        return rate(pool, 8 * lanes_steps, chains_avx2);
+    }
+#endif
+    return 0;
+}
+
+double peak_bf16_flops([[maybe_unused]] ComputePool& pool) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512bf16")) {
+        return rate(pool, 64.0 * kChains * static_cast<double>(kSteps), chains_bf16);
+    }
+#endif
+    return 0;
+}
+
+double read_bandwidth(ComputePool& pool) {
+    constexpr std::size_t kBytes = std::size_t{256} << 20;
+    const std::vector<std::uint64_t> memory(kBytes / sizeof(std::uint64_t), 1);
+    const auto threads = static_cast<std::size_t>(pool.threads());
+    std::vector<std::uint64_t> sums(threads);
+    const double seconds = best_seconds(3, [&] {
+        pool.run(pool.threads(), [&](std::int64_t task) {
+            const auto t = static_cast<std::size_t>(task);
+            const std::size_t begin = memory.size() * t / threads;
+            const std::size_t end = memory.size() * (t + 1) / threads;
+            std::uint64_t sum[8] = {};
+            for (std::size_t i = begin; i + 8 <= end; i += 8) {
+                for (std::size_t j = 0; j < 8; ++j)
+                    sum[j] += memory[i + j];
+            }
+            sums[t] = std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
+        });
+    });
+    volatile std::uint64_t keep = std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
+    (void)keep;
+    return static_cast<double>(kBytes) / seconds;
+}
+
+double best_seconds(int repeats, const std::function<void()>& call) {
+    double best = 1e300;
+    for (int i = 0; i < repeats; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        call();
+        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+        best = std::min(best, taken.count());
+    }
+    return best;
+}
+
+void Report::add(std::string what, double value, std::string unit, std::optional<double> limit) {
+    rows_.push_back({std::move(what), value, std::move(unit), limit});
+}
+
+std::string Report::json() const {
+    std::string text;
+    JsonWriter out(text);
+    out.begin_object();
+    out.key("bench").value(bench_);
+    out.key("cpu").value(cpu_name());
+    out.key("isa").value(isa_name());
+    out.key("rows").begin_array();
+    for (const Row& row : rows_) {
+        const bool limited = row.limit.has_value() && *row.limit != 0;
+        out.begin_object();
+        out.key("what").value(row.what);
+        out.key("value").value(row.value);
+        out.key("unit").value(row.unit);
+        out.key("limit");
+        row.limit.has_value() ? out.value(*row.limit) : out.null();
+        out.key("ratio");
+        limited ? out.value(row.value / *row.limit) : out.null();
+        out.end_object();
+    }
+    out.end_array();
+    out.end_object();
+    return text;
+}
+
+std::string Report::table() const {
+    std::string text = fmt::format("{} on {} ({})\n", bench_, cpu_name(), isa_name());
+    for (const Row& row : rows_) {
+        text += fmt::format("{:<72} {:>12.4g} {:<8}", row.what, row.value, row.unit);
+        if (row.limit.has_value() && *row.limit != 0) {
+            text += fmt::format("  {:>5.1f} % of {:.4g}", 100 * row.value / *row.limit, *row.limit);
+        }
+        text += '\n';
+    }
+    return text;
+}
+
+}  // namespace fathom::bench

@@ -1,0 +1,53 @@
+// What every benchmark shares: the machine's name, its limits measured in the same run (a stored
+// constant would compare with another day), and results as a table for people or one JSON line for
+// programs:
+//
+//   {"bench": "...", "cpu": "...", "isa": "avx512-bf16",
+//    "rows": [{"what": "...", "value": 1.5, "unit": "GFLOP/s", "limit": 100, "ratio": 0.015}]}
+//
+// limit and ratio are null for a row without a limit.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/compute_pool.h"
+
+namespace fathom::bench {
+
+std::string cpu_name();  // from /proc/cpuinfo; "unknown" where it does not say
+std::string isa_name();  // the widest level here: "avx512-bf16", "avx512", "avx2", or the platform
+
+// Limits of this machine with the pool's threads; 0 where a probe needs instructions that are
+// missing. Each takes some 50 ms.
+double peak_fp32_flops(ComputePool& pool);  // fused multiply-adds, widest vectors; per second
+double peak_bf16_flops(ComputePool& pool);  // VDPBF16PS
+double read_bandwidth(ComputePool& pool);   // bytes per second from memory larger than the caches
+
+// The least of `repeats` durations of one call, in seconds.
+double best_seconds(int repeats, const std::function<void()>& call);
+
+class Report {
+  public:
+    explicit Report(std::string bench) : bench_(std::move(bench)) {}
+
+    void add(std::string what, double value, std::string unit,
+             std::optional<double> limit = std::nullopt);
+    std::string json() const;   // one line, no newline
+    std::string table() const;  // for people
+
+  private:
+    struct Row {
+        std::string what;
+        double value = 0;
+        std::string unit;
+        std::optional<double> limit;
+    };
+    std::string bench_;
+    std::vector<Row> rows_;
+};
+
+}  // namespace fathom::bench
