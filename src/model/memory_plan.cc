@@ -189,7 +189,7 @@ MemoryPlan plan_memory(const Checkpoint& checkpoint, const MemoryRequest& reques
     const auto total = static_cast<std::int64_t>(checkpoint.summary().bytes);
     const std::int64_t tables = engram_bytes(checkpoint);
     // Names, shapes and offsets of every tensor, in the shards' headers and the checkpoint's map.
-    constexpr std::int64_t kBytesPerName = 700;
+    constexpr std::int64_t kBytesPerName = 400;
 
     MemoryPlan plan;
     const auto add = [&](std::string what, std::int64_t bytes, bool mapped, std::string lower) {
