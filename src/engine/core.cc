@@ -44,11 +44,6 @@ Status check_config(const EngineConfig& config, const Model& model) {
     if (config.step_tokens_max > model.options().rows_max)
         return invalid_argument("step_tokens_max is {}; the model was loaded for {} rows a step",
                                 config.step_tokens_max, model.options().rows_max);
-    if (config.sequences_max > config.step_tokens_max)
-        return invalid_argument(
-            "sequences_max is {}; it must not exceed step_tokens_max {}, since each decoding "
-            "sequence has a row in every step",
-            config.sequences_max, config.step_tokens_max);
     if (config.pages < config.sequences_max)
         return invalid_argument("pages is {}; sequences_max {} needs at least one page each",
                                 config.pages, config.sequences_max);
@@ -224,17 +219,21 @@ void Core::finish_rows(Sequence& sequence, std::int64_t count, const StepSpan& s
                                       static_cast<std::size_t>(vocab));
     };
     for (std::int64_t p = std::max(span.logits_begin, sequence.observe_from()); p < end_position;
-         ++p)
+         ++p) {
+        sequence.reported = true;
         sequence.sink().on_logits(sequence.request().id, p, row(p));
+    }
     sequence.advance(count);
     count_rows(sequence);
 
     if (std::shared_ptr<const Prefix> prefix = sequence.capture(pool_)) {
         EngineEvent event = sequence.event();
         event.prefix = std::move(prefix);
+        sequence.reported = true;
         outbox_.push_back({sequence.shared_sink(), std::move(event)});
     }
     if (sequence.rows_left() > 0) return;
+    sequence.reported = true;
     EngineEvent event = sequence.event();
     FinishReason reason = sequence.committed_end();
     if (sequence.ready_to_sample()) {

@@ -31,8 +31,8 @@ namespace fathom {
 class EngineCore {
   public:
     // Checks the configuration against the model: tail_tokens >= window + γ + 1 (modes tail and
-    // masked), step_tokens_max within the model's rows_max, a row in every step and a page for each
-    // of sequences_max. `metrics` may be null; the clock and the registry must outlive the core.
+    // masked), step_tokens_max within the model's rows_max, a page for each of sequences_max.
+    // `metrics` may be null; the clock and the registry must outlive the core.
     static Result<std::unique_ptr<EngineCore>> create(std::unique_ptr<Model> model,
                                                       const EngineConfig& config,
                                                       const Clock& clock, MetricsRegistry* metrics);

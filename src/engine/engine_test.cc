@@ -110,18 +110,23 @@ TEST(Engine, AnswersRequestsOfManyThreads) {
 TEST(Engine, CancelsFromAnotherThread) {
     Engine engine(make_core(small_config(), real_clock()));
     const auto sink = std::make_shared<WaitingSink>();
+    sink->gate();  // so that the request cannot end before it is cancelled
     ASSERT_TRUE(engine.submit(make_request(1, 10, 600), sink).ok());
-    ASSERT_TRUE(sink->wait_tokens(3));
+    ASSERT_TRUE(sink->wait_tokens(1));
     engine.cancel(1);
+    sink->open();
     EXPECT_EQ(sink->wait_finish(), FinishReason::cancelled);
+    EXPECT_EQ(sink->tokens().size(), 1u);
 }
 
 TEST(Engine, CancelRightAfterSubmitIsNotLost) {
     Engine engine(make_core(small_config(), real_clock()));
     for (std::uint64_t id = 0; id < 200; ++id) {
         const auto sink = std::make_shared<WaitingSink>();
+        sink->gate();
         ASSERT_TRUE(engine.submit(make_request(id, 10, 600), sink).ok());
         engine.cancel(id);
+        sink->open();
         ASSERT_EQ(sink->wait_finish(), FinishReason::cancelled);
     }
 }

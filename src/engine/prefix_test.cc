@@ -200,8 +200,9 @@ TEST(Prefix, RequestsBlockedByEachOthersPrefixesStillFinish) {
     std::vector<EngineRequest> requests;
     std::vector<std::shared_ptr<Recorder>> sinks;
     for (std::uint64_t id = 1; id <= 2; ++id) {
-        EngineRequest request = make_request(id, 400, 100);
+        EngineRequest request = make_request(id, 384, 100);
         request.prefix = rig.capture(request, 384);
+        request.prompt.resize(400, 7);
         requests.push_back(request);
     }
     for (EngineRequest& request : requests) {
@@ -215,6 +216,23 @@ TEST(Prefix, RequestsBlockedByEachOthersPrefixesStillFinish) {
         EXPECT_EQ(sinks[i]->tokens, expected_tokens(requests[i]));
     EXPECT_EQ(sinks[0]->last.anchors.hit_tokens, 384);
     EXPECT_EQ(sinks[1]->last.anchors.hit_tokens, 0);  // its prefix was taken back before it began
+    EXPECT_EQ(rig.core->stats().pages_used, 0);
+}
+
+TEST(Prefix, AStartedRequestEndsWithAnErrorWhenAnOlderOneNeedsItsPrefix) {
+    Rig rig(6);
+    EngineRequest hit = make_request(2, 300, 300);
+    hit.prefix = rig.capture(hit, 256);
+    const EngineRequest older = make_request(1, 300, 300);
+    const auto first = rig.add(older);
+    const auto second = rig.add(hit);
+    hit.prefix.reset();
+    rig.run();
+    EXPECT_EQ(first->tokens, expected_tokens(older));
+    EXPECT_EQ(second->finish, FinishReason::error);
+    EXPECT_EQ(second->last.status.message(),
+              "the 256 prefix tokens of this request were needed by an older one");
+    EXPECT_EQ(second->violation, "");
     EXPECT_EQ(rig.core->stats().pages_used, 0);
 }
 

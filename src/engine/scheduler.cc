@@ -45,6 +45,7 @@ const StepPlan& Scheduler::plan() {
 
 void Scheduler::plan_decoding() {
     for (const auto& [order, sequence] : sequences_) {
+        if (rows_left_ == 0) return;
         if (!sequence->decoding()) continue;
         bool covered = sequence->covered_rows() > sequence->rows_done() || take_page(*sequence);
         while (!covered) {
@@ -114,7 +115,7 @@ bool Scheduler::take_back_a_prefix() {
     for (auto it = sequences_.rbegin(); it != sequences_.rend() && it->first != oldest; ++it) {
         Sequence& sequence = *it->second;
         if (sequence.running() || !sequence.holds_prefix()) continue;
-        if (!sequence.started()) {
+        if (!sequence.reported) {
             sequence.drop_prefix(config_);
             return true;
         }

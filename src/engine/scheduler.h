@@ -1,7 +1,8 @@
 // Which rows the next step runs, and who holds pages for them. Requests are kept in order of
 // arrival, running or not; a preempted one keeps its place. A plan is made like this:
 //
-//   1. Every decoding sequence, oldest first, gets one row. If it needs a page and none is free,
+//   1. Every decoding sequence, oldest first, gets one row (as far as step_tokens_max goes). If it
+//   needs a page and none is free,
 //      the youngest running sequence behind it is preempted; without one it waits this step.
 //   2. Prompts (and teacher-forced outputs), oldest first, get chunks from the rows that are left,
 //      a new request also one of the sequences_max places. A chunk shrinks to the pages it can
@@ -37,8 +38,8 @@ struct StepWork {
 
 struct StepPlan {
     std::vector<StepWork> work;
-    // Requests whose prefix had to be taken back after they had started: their tokens could not be
-    // continued with the same bits, so they must be ended. They run nothing.
+    // Requests whose prefix had to be taken back after they had reported something: their tokens
+    // could not be continued with the same bits, so they must be ended. They run nothing.
     std::vector<Sequence*> evicted;
 };
 

@@ -113,7 +113,6 @@ void Sequence::start(PagePool& pool) {
             restore_encoder_windows(*request_.prefix->snapshot(), *state_);
     }
     rows_done_ = plan_.first_row;
-    started_ = true;
 }
 
 void Sequence::stop(PagePool& pool) {
@@ -127,12 +126,13 @@ void Sequence::stop(PagePool& pool) {
 }
 
 void Sequence::drop_prefix(const EngineConfig& config) {
-    FATHOM_CHECK(!started_);
+    FATHOM_CHECK(!running() && !reported);
     request_.prefix.reset();
     request_.prompt.assign(parked_ids_.begin(), parked_ids_.begin() + prompt_tokens_);
     plan_ = plan_prompt(request_, config, layout_);
     request_.prompt = {};
     rows_done_ = plan_.first_row;
+    pages_when_preempted_ = 0;
 }
 
 bool Sequence::decoder_runs_all() const {

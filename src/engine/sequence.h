@@ -78,10 +78,9 @@ class Sequence {
         pages_when_preempted_ = pages();
         stop(pool);
     }
-    bool started() const { return started_; }  // once started, its anchors stand
     bool holds_prefix() const { return request_.prefix != nullptr; }
     bool sole_prefix_holder() const { return request_.prefix.use_count() == 1; }
-    // Makes the hit a miss. Not after start().
+    // Makes the hit a miss. Not while it runs nor once something was reported.
     void drop_prefix(const EngineConfig& config);
 
     // The span of the next `count` rows; logits are asked for where they are observed or sampled.
@@ -106,6 +105,7 @@ class Sequence {
 
     EngineEvent event() const;  // ids and anchors filled in, no tokens
 
+    bool reported = false;    // an event or logits went out: its anchors stand
     std::int64_t passes = 0;  // scheduler.h: steps in which younger requests took pages before it
     std::int64_t prompt_rows_counted = 0;  // for statistics: recomputed rows count once
 
@@ -128,7 +128,6 @@ class Sequence {
     std::int64_t rows_done_ = 0;
     std::int64_t observe_from_ = 0;
     std::int64_t pages_when_preempted_ = 0;
-    bool started_ = false;
     bool captured_ = false;
 };
 

@@ -77,7 +77,7 @@ void soak() {
     config.pages = *rc::gen::inRange<std::int64_t>(3, 12);
     config.sequences_max =
         *rc::gen::inRange<std::int64_t>(1, std::min<std::int64_t>(config.pages, 6) + 1);
-    config.step_tokens_max = *rc::gen::inRange<std::int64_t>(config.sequences_max, 200);
+    config.step_tokens_max = *rc::gen::inRange<std::int64_t>(1, 200);
     config.prefill_chunk_max = *rc::gen::element<std::int64_t>(1, 7, 64, 128, 129);
     config.tail_tokens = 22;
     auto owned = std::make_unique<MarkerModel>(config.step_tokens_max);
