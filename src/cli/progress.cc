@@ -15,6 +15,10 @@ constexpr std::int64_t kBarWidth = 30;
 Progress::Progress(std::string what, std::int64_t total, const Clock& clock)
     : what_(std::move(what)), total_(total), clock_(clock) {}
 
+bool Progress::visible() {
+    return isatty(STDERR_FILENO) == 1;
+}
+
 Progress::~Progress() {
     clear();
 }
