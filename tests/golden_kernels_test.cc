@@ -411,7 +411,8 @@ TEST(GoldenKernels, IndexScores) {
         std::vector<float> scores(n * keys);
         std::vector<IndexScoreArgs::Query> queries;
         for (std::int64_t i = 0; i < n; ++i) {
-            queries.push_back({.keys = paged,
+            queries.push_back({.row = i,
+                               .keys = paged,
                                .visible = keys,
                                .blocks = {},
                                .scores = std::span<float>(scores).subspan(i * keys, keys)});

@@ -58,7 +58,7 @@ Result<Parsed> split_words(std::vector<std::string> words, const ConfigSchema& s
         if (option.is_bool)
             app.add_flag(names, slot.flag_text);
         else
-            app.add_option(names, slot.texts)->allow_extra_args(false)->expected(1, 1 << 20);
+            app.add_option(names, slot.texts)->allow_extra_args(false);
     }
     try {
         std::reverse(words.begin(), words.end());  // CLI11 takes words from the back

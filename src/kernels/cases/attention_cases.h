@@ -50,7 +50,8 @@ inline OperatorCase index_case(RandomStream& random, const IndexShape& r) {
             return Bound{[=, &backend] {
                              std::vector<IndexScoreArgs::Query> list;
                              for (std::int64_t i = begin; i < end; ++i) {
-                                 list.push_back({.keys = stored->paged,
+                                 list.push_back({.row = i - begin,
+                                                 .keys = stored->paged,
                                                  .visible = visible[i],
                                                  .blocks = blocks[i],
                                                  .block_size = r.block_size,

@@ -345,7 +345,7 @@ TEST(Contract, IndexScoresAreExactGroupSums) {
         stored.fill(*b, KvKind::index, *k);
         std::vector<float> scores(kKeys);
         const IndexScoreArgs::Query queries[] = {
-            {.keys = stored.paged, .visible = kKeys, .blocks = {}, .scores = scores}};
+            {.row = 0, .keys = stored.paged, .visible = kKeys, .blocks = {}, .scores = scores}};
         b->index_scores(
             {.q = q->view(), .w = w->view(), .heads = kHeads, .dim = kDim, .queries = queries});
         const FlushDenormals flush;

@@ -130,7 +130,7 @@ void score_range(const IndexScoreArgs& args, std::int64_t i, std::int64_t begin,
     const std::int64_t dim = args.dim, groups = dim / kIndexGroup;
     const KvFormat format = query.keys.format;
     const bool coded = format != KvFormat::f32;
-    const QueryPanels q = make_query(args, i, coded);
+    const QueryPanels q = make_query(args, query.row, coded);
     struct Keys;
     struct KeyScales;
     struct Dots;
@@ -139,7 +139,7 @@ void score_range(const IndexScoreArgs& args, std::int64_t i, std::int64_t begin,
     double* scales = scratch<KeyScales, double>(4 * groups);
     float* dots = scratch<Dots>(4 * q.padded_heads);
     float* weights = scratch<HeadWeights>(args.heads);
-    read_row(args.w, i, weights);
+    read_row(args.w, query.row, weights);
     in_fours(end - begin, [&]<int R>(std::int64_t offset) {
         CodedRow keys[R];
         for (int r = 0; r < R; ++r) {
@@ -196,8 +196,8 @@ std::int64_t take_best(std::span<const std::uint32_t> ranks, std::int64_t k,
 
 void ReferenceBackend::index_scores(const IndexScoreArgs& args) {
     const auto n = static_cast<std::int64_t>(args.queries.size());
-    FATHOM_CHECK(args.q.rows == n && args.q.cols == args.heads * args.dim);
-    FATHOM_CHECK(args.w.rows == n && args.w.cols == args.heads && args.w.dtype == DType::f32);
+    FATHOM_CHECK(args.q.cols == args.heads * args.dim && args.w.rows == args.q.rows);
+    FATHOM_CHECK(args.w.cols == args.heads && args.w.dtype == DType::f32);
     FATHOM_CHECK(args.dim % kIndexGroup == 0);
     struct Starts;
     // Task t of query i: starts[i] <= t < starts[i + 1].
@@ -205,6 +205,7 @@ void ReferenceBackend::index_scores(const IndexScoreArgs& args) {
     starts[0] = 0;
     for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t rows = scored_rows(args.queries[i]);
+        FATHOM_CHECK(args.queries[i].row >= 0 && args.queries[i].row < args.q.rows);
         FATHOM_CHECK(static_cast<std::int64_t>(args.queries[i].scores.size()) == rows);
         starts[i + 1] = starts[i] + (rows + kKeysPerTask - 1) / kKeysPerTask;
     }

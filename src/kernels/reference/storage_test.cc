@@ -116,8 +116,11 @@ TEST(Storage, AttentionAndScoresOfPackedRowsEqualThoseOfBf16Rows) {
         Matrix iq = *q;
         b->index_round_trip(iq.view());
         scores[packed].resize(kRows);
-        const IndexScoreArgs::Query queries[] = {
-            {.keys = index_rows.paged, .visible = kRows, .blocks = {}, .scores = scores[packed]}};
+        const IndexScoreArgs::Query queries[] = {{.row = 0,
+                                                  .keys = index_rows.paged,
+                                                  .visible = kRows,
+                                                  .blocks = {},
+                                                  .scores = scores[packed]}};
         b->index_scores(
             {.q = iq.view(), .w = w->view(), .heads = kHeads, .dim = kDim, .queries = queries});
     }
