@@ -1,13 +1,9 @@
 #include "gateway/http/connection.h"
 
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 namespace fathom {
 
-namespace asio = boost::asio;
-using asio::ip::tcp;
 using State = HttpRequestParser::State;
 
 namespace {
@@ -42,13 +38,11 @@ class Connection::Exchange : public HttpExchange {
     std::weak_ptr<Connection> connection_;
 };
 
-Connection::Connection(tcp::socket socket, ConnectionHost& host)
-    : socket_(std::move(socket)), host_(host), parser_(host.options().limits) {}
+Connection::Connection(std::unique_ptr<Wire> wire, ConnectionHost& host)
+    : wire_(std::move(wire)), host_(host), parser_(host.options().limits) {}
 
 void Connection::start() {
     request_since_us_ = host_.now_us();
-    boost::system::error_code ignored;
-    socket_.set_option(tcp::no_delay(true), ignored);
     read();
 }
 
@@ -58,8 +52,7 @@ void Connection::close() {
     const auto keep = shared_from_this();
     const auto job = job_;
     release();
-    boost::system::error_code ignored;
-    socket_.close(ignored);
+    wire_->close();
     host_.closed(*this);
     if (job) job->on_gone();
 }
@@ -82,17 +75,15 @@ void Connection::read() {
     const std::size_t input_max = host_.options().limits.header_bytes_max + chunk_.size();
     if (closed_ || reading_ || end_of_input_ || input_.size() > input_max) return;
     reading_ = true;
-    socket_.async_read_some(
-        asio::buffer(chunk_),
-        [self = shared_from_this()](const boost::system::error_code& code, std::size_t bytes) {
-            self->reading_ = false;
-            if (self->closed_) return;
-            if (code) {
-                self->on_end_of_input();
-            } else {
-                self->on_read(bytes);
-            }
-        });
+    wire_->read_some(chunk_, [self = shared_from_this()](bool ok, std::size_t bytes) {
+        self->reading_ = false;
+        if (self->closed_) return;
+        if (ok) {
+            self->on_read(bytes);
+        } else {
+            self->on_end_of_input();
+        }
+    });
 }
 
 void Connection::on_read(std::size_t bytes) {
@@ -251,7 +242,7 @@ void Connection::send(std::string_view bytes) {
 void Connection::schedule_write() {
     if (closed_ || writing_ || write_scheduled_) return;
     write_scheduled_ = true;
-    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    host_.network().post([self = shared_from_this()] {
         self->write_scheduled_ = false;
         if (!self->closed_ && !self->writing_) self->on_flushed();
     });
@@ -259,14 +250,13 @@ void Connection::schedule_write() {
 
 void Connection::write_some() {
     writing_ = true;
-    socket_.async_write_some(
-        asio::buffer(in_flight_.data() + written_, in_flight_.size() - written_),
-        [self = shared_from_this()](const boost::system::error_code& code, std::size_t bytes) {
-            self->writing_ = false;
-            if (self->closed_) return;
-            if (code) return self->close();
-            self->on_written(bytes);
-        });
+    wire_->write_some(std::string_view(in_flight_).substr(written_),
+                      [self = shared_from_this()](bool ok, std::size_t bytes) {
+                          self->writing_ = false;
+                          if (self->closed_) return;
+                          if (!ok) return self->close();
+                          self->on_written(bytes);
+                      });
 }
 
 void Connection::on_written(std::size_t bytes) {
@@ -295,8 +285,7 @@ void Connection::linger() {
     lingering_ = true;
     linger_since_us_ = host_.now_us();
     input_.clear();
-    boost::system::error_code ignored;
-    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    wire_->shutdown_send();
     read();
 }
 

@@ -1,14 +1,13 @@
-// One connection of an HttpServer: bytes to requests, answers to bytes, and its time-outs. Includes
-// Asio, so only http_server.cc and connection.cc may include it.
+// One connection of an HttpServer: bytes to requests, answers to bytes, and its time-outs. It sees
+// the network through Wire, so that Asio stays in http_server.cc. Network thread only.
 #pragma once
 
 #include <array>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,12 +17,25 @@ namespace fathom {
 
 class Connection;
 
+// One TCP stream. At most one read and one write at a time; their callbacks come later, from the
+// network thread's loop, also after close(), and their buffers must live until then.
+class Wire {
+  public:
+    using Done = std::function<void(bool ok, std::size_t bytes)>;
+    virtual ~Wire() = default;
+    virtual void read_some(std::span<char> into, Done done) = 0;
+    virtual void write_some(std::string_view bytes, Done done) = 0;
+    virtual void shutdown_send() = 0;
+    virtual void close() = 0;
+};
+
 // What connections share. `closed` takes a connection out of the server's set.
 class ConnectionHost {
   public:
     virtual ~ConnectionHost() = default;
     virtual const HttpServerOptions& options() const = 0;
     virtual HttpHandler& handler() = 0;
+    virtual Executor& network() = 0;
     virtual std::int64_t now_us() const = 0;
     virtual bool is_draining() const = 0;
     virtual void count_response(int status) = 0;
@@ -33,7 +45,7 @@ class ConnectionHost {
 
 class Connection : public std::enable_shared_from_this<Connection> {
   public:
-    Connection(boost::asio::ip::tcp::socket socket, ConnectionHost& host);
+    Connection(std::unique_ptr<Wire> wire, ConnectionHost& host);
 
     void start();
     void sweep();        // enforces time-outs; called about every 50 ms
@@ -70,7 +82,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     void drop(const char* reason);
     std::size_t unsent() const { return output_.size() + in_flight_.size() - written_; }
 
-    boost::asio::ip::tcp::socket socket_;
+    const std::unique_ptr<Wire> wire_;
     ConnectionHost& host_;
     bool closed_ = false;
 

@@ -1,6 +1,7 @@
 #include "gateway/http/http_server.h"
 
 #include <atomic>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -11,6 +12,7 @@
 #include <csignal>
 #include <mutex>
 #include <set>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,6 +39,36 @@ class AsioExecutor : public Executor {
 
   private:
     asio::io_context& context_;
+};
+
+class AsioWire : public Wire {
+  public:
+    explicit AsioWire(tcp::socket socket) : socket_(std::move(socket)) {
+        error_code ignored;
+        socket_.set_option(tcp::no_delay(true), ignored);
+    }
+    void read_some(std::span<char> into, Done done) override {
+        socket_.async_read_some(asio::buffer(into.data(), into.size()), Adapter{std::move(done)});
+    }
+    void write_some(std::string_view bytes, Done done) override {
+        socket_.async_write_some(asio::buffer(bytes.data(), bytes.size()),
+                                 Adapter{std::move(done)});
+    }
+    void shutdown_send() override {
+        error_code ignored;
+        socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    }
+    void close() override {
+        error_code ignored;
+        socket_.close(ignored);
+    }
+
+  private:
+    struct Adapter {
+        Done done;
+        void operator()(const error_code& code, std::size_t bytes) { done(!code, bytes); }
+    };
+    tcp::socket socket_;
 };
 
 Result<asio::ip::address> parse_address(const std::string& host) {
@@ -74,6 +106,7 @@ struct HttpServer::Impl : ConnectionHost {
 
     const HttpServerOptions& options() const override { return config; }
     HttpHandler& handler() override { return *http_handler; }
+    Executor& network() override { return executor; }
     std::int64_t now_us() const override { return clock.now_us(); }
     bool is_draining() const override { return draining; }
     void count_response(int status) override {
@@ -167,7 +200,8 @@ void HttpServer::Impl::accept() {
         if (connections.size() >= config.connections_max) {
             count_dropped("connections_max");
         } else {
-            auto connection = std::make_shared<Connection>(std::move(socket), *this);
+            auto connection =
+                std::make_shared<Connection>(std::make_unique<AsioWire>(std::move(socket)), *this);
             connections.insert(connection);
             accepted.add();
             open_gauge.set(static_cast<double>(connections.size()));

@@ -1,0 +1,327 @@
+#include "gateway/openai/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace fathom {
+namespace {
+
+using ::testing::HasSubstr;
+
+const ApiOptions kOptions = {.model_names = {"tiny", "alias"}, .max_tokens = 1000};
+
+Result<ApiRequest> chat(const std::string& members) {
+    return parse_api_request(
+        ApiKind::chat,
+        R"({"model":"tiny","messages":[{"role":"user","content":"Hi"}])" + members + "}", kOptions);
+}
+Result<ApiRequest> completion(const std::string& members) {
+    return parse_api_request(ApiKind::completion,
+                             R"({"model":"tiny","prompt":"ab")" + members + "}", kOptions);
+}
+const Conversation& conversation(const Result<ApiRequest>& request) {
+    return std::get<Conversation>(request->generation.prompt);
+}
+
+TEST(ApiRequest, DefaultsAreTheDocumentedOnes) {
+    const auto request = chat("");
+    ASSERT_TRUE(request.ok()) << request.status().message();
+    EXPECT_EQ(request->generation.sampling.temperature, 1.0);
+    EXPECT_EQ(request->generation.sampling.top_p, 1.0);
+    EXPECT_EQ(request->generation.sampling.top_k, 0);
+    EXPECT_EQ(request->generation.sampling.min_p, 0.0);
+    EXPECT_FALSE(request->has_seed);
+    EXPECT_FALSE(request->generation.max_tokens);
+    EXPECT_FALSE(request->stream);
+    EXPECT_TRUE(request->thinking);
+    EXPECT_EQ(conversation(request).effort, ReasoningEffort::high);
+}
+
+TEST(ApiRequest, ReadsEveryField) {
+    const auto request =
+        chat(R"(,"temperature":0.5,"top_p":0.9,"top_k":7,"min_p":0.1,"max_tokens":12,"seed":42,)"
+             R"("stop":["a","b"],"stream":true,"stream_options":{"include_usage":true},"n":1,)"
+             R"("presence_penalty":1,"frequency_penalty":-2,"logprobs":false,"tools":[],)"
+             R"("response_format":{"type":"text"},"user":"u","metadata":{"k":[1]},"whatever":{})");
+    ASSERT_TRUE(request.ok()) << request.status().message();
+    const GenerationRequest& generation = request->generation;
+    EXPECT_EQ(generation.sampling.temperature, 0.5);
+    EXPECT_EQ(generation.sampling.top_p, 0.9);
+    EXPECT_EQ(generation.sampling.top_k, 7);
+    EXPECT_EQ(generation.sampling.min_p, 0.1);
+    EXPECT_EQ(generation.max_tokens, 12);
+    EXPECT_EQ(generation.sampling.seed, 42u);
+    EXPECT_TRUE(request->has_seed);
+    EXPECT_EQ(generation.stop_strings, (std::vector<std::string>{"a", "b"}));
+    EXPECT_TRUE(request->stream);
+    EXPECT_TRUE(request->include_usage);
+}
+
+TEST(ApiRequest, NullCountsAsAbsentAndTheLastDuplicateCounts) {
+    EXPECT_TRUE(
+        chat(R"(,"temperature":null,"stop":null,"tools":null,"thinking":null,"seed":null)").ok());
+    EXPECT_EQ(chat(R"(,"max_tokens":5,"max_tokens":6)")->generation.max_tokens, 6);
+}
+
+TEST(ApiRequest, MaxTokensWinsOverItsNewerName) {
+    EXPECT_EQ(chat(R"(,"max_completion_tokens":7)")->generation.max_tokens, 7);
+    EXPECT_EQ(chat(R"(,"max_tokens":5,"max_completion_tokens":7)")->generation.max_tokens, 5);
+}
+
+struct ThinkingRow {
+    const char* members;
+    bool thinking;
+    ReasoningEffort effort;
+};
+
+TEST(ApiRequest, ThinkingAndEffortDecideTogether) {
+    const std::vector<ThinkingRow> rows = {
+        {"", true, ReasoningEffort::high},
+        {R"(,"thinking":{"type":"enabled"})", true, ReasoningEffort::high},
+        {R"(,"thinking":{"type":"adaptive","budget_tokens":9})", true, ReasoningEffort::high},
+        {R"(,"thinking":{"type":"disabled"})", false, ReasoningEffort::none},
+        {R"(,"thinking":{"type":"disabled"},"reasoning_effort":"max")", false,
+         ReasoningEffort::none},
+        {R"(,"thinking":{"type":"enabled"},"reasoning_effort":"none")", true,
+         ReasoningEffort::high},
+        {R"(,"reasoning_effort":"none")", false, ReasoningEffort::none},
+        {R"(,"reasoning_effort":"minimal")", true, ReasoningEffort::low},
+        {R"(,"reasoning_effort":"low")", true, ReasoningEffort::low},
+        {R"(,"reasoning_effort":"medium")", true, ReasoningEffort::high},
+        {R"(,"reasoning_effort":"xhigh")", true, ReasoningEffort::xhigh},
+        {R"(,"reasoning_effort":"ultra")", true, ReasoningEffort::max}};
+    for (const ThinkingRow& row : rows) {
+        const auto request = chat(row.members);
+        ASSERT_TRUE(request.ok()) << row.members;
+        EXPECT_EQ(request->thinking, row.thinking) << row.members;
+        EXPECT_EQ(conversation(request).effort, row.effort) << row.members;
+    }
+}
+
+TEST(ApiRequest, LowersMessages) {
+    const auto request = parse_api_request(
+        ApiKind::chat,
+        R"({"model":"alias","messages":[{"role":"system","content":""},)"
+        R"({"role":"developer","content":"rules"},)"
+        R"({"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},)"
+        R"({"role":"assistant","content":"c","reasoning_content":"r"},)"
+        R"({"role":"user","content":[],"prefix":true,"name":"n"},)"
+        R"({"role":"assistant","content":"So","prefix":true}]})",
+        kOptions);
+    ASSERT_TRUE(request.ok()) << request.status().message();
+    const auto& messages = conversation(request).messages;
+    ASSERT_EQ(messages.size(), 5u);
+    EXPECT_EQ(messages[0].role, Role::system);
+    EXPECT_EQ(messages[1].content, "a\n\nb");
+    EXPECT_EQ(messages[2].reasoning_content, "r");
+    EXPECT_EQ(messages[3].content, "");
+    EXPECT_FALSE(messages[3].prefix);
+    EXPECT_TRUE(messages[4].prefix);
+}
+
+TEST(ApiRequest, ReadsPrompts) {
+    EXPECT_EQ(std::get<RawText>(completion("")->generation.prompt).text, "ab");
+    const auto one = completion(R"(,"prompt":["cd"])");
+    EXPECT_EQ(std::get<RawText>(one->generation.prompt).text, "cd");
+    const auto ids = completion(R"(,"prompt":[1,2],"best_of":1,"echo":false,"suffix":"")");
+    ASSERT_TRUE(ids.ok()) << ids.status().message();
+    EXPECT_EQ(std::get<std::vector<TokenId>>(ids->generation.prompt), (std::vector<TokenId>{1, 2}));
+    EXPECT_TRUE(completion(R"(,"prompt":[[1,2]])").ok());
+}
+
+TEST(ApiRequest, ReferenceSamplingOverridesTheClient) {
+    ApiOptions options = kOptions;
+    options.reference_sampling = true;
+    const auto parse = [&](const char* members) {
+        return parse_api_request(
+                   ApiKind::chat,
+                   std::string(R"({"model":"tiny","messages":[{"role":"user","content":"Hi"}])") +
+                       members + "}",
+                   options)
+            ->generation.sampling;
+    };
+    EXPECT_EQ(parse(R"(,"temperature":0,"top_p":0.5)").temperature, 1.0);
+    EXPECT_EQ(parse(R"(,"temperature":0,"top_p":0.5)").top_p, 0.95);
+    EXPECT_EQ(parse(R"(,"top_p":0.99)").top_p, 0.99);
+    const char* plain = R"(,"temperature":0,"top_p":0.5,"thinking":{"type":"disabled"})";
+    EXPECT_EQ(parse(plain).temperature, 0.0);
+    EXPECT_EQ(parse(plain).top_p, 1.0);
+}
+
+struct Refusal {
+    ApiKind kind;
+    std::string body;
+    const char* message;  // part of it
+};
+
+std::string chat_body(const char* members) {
+    return std::string(R"({"model":"tiny","messages":[{"role":"user","content":"Hi"}])") + members +
+           "}";
+}
+std::string message_body(const char* messages) {
+    return std::string(R"({"model":"tiny","messages":)") + messages + "}";
+}
+std::string completion_body(const char* members) {
+    return std::string(R"({"model":"tiny")") + members + "}";
+}
+
+constexpr ApiKind kChat = ApiKind::chat, kCompletion = ApiKind::completion;
+
+std::vector<Refusal> bad_bodies() {
+    return {
+        {kChat, "", "invalid JSON request: "},
+        {kChat, "{", "invalid JSON request: "},
+        {kChat, "{\"a\":1,}", "invalid JSON request: "},
+        {kChat, "{} x", "invalid JSON request: "},
+        {kChat, "\xef\xbb\xbf{}", "invalid JSON request: "},
+        {kChat, std::string("{\"model\":\"\xff\"}"), "invalid JSON request: "},
+        {kChat, "{\"model\":" + std::string(200, '[') + std::string(200, ']') + "}",
+         "invalid JSON request: "},
+        {kChat, "null", "invalid request body: expected an object, got null"},
+        {kChat, "[]", "invalid request body: expected an object, got array"},
+        {kChat, "{}", "invalid request body: missing field `model`"},
+        {kChat, R"({"model":3})", "invalid request body: model: expected a string, got integer"},
+        {kChat, R"({"model":"gpt"})",
+         "The supported API model names are alias, tiny, but you passed gpt."},
+        {kChat, R"({"model":"tiny"})", "invalid request body: missing field `messages`"},
+    };
+}
+
+std::vector<Refusal> bad_messages() {
+    return {
+        {kChat, message_body("null"), "messages: expected an array, got null"},
+        {kChat, message_body("[]"), "Empty input messages"},
+        {kChat, message_body(R"([{"role":"system","content":""}])"), "Empty input messages"},
+        {kChat, message_body("[1]"), "messages[0]: expected an object, got integer"},
+        {kChat, message_body(R"([{"content":"x"}])"), "messages[0]: missing field `role`"},
+        {kChat, message_body(R"([{"role":"bot","content":"x"}])"),
+         "messages[0].role: unknown variant `bot`"},
+        {kChat, message_body(R"([{"role":"user"}])"), "messages[0]: missing field `content`"},
+        {kChat, message_body(R"([{"role":"user","content":5}])"),
+         "messages[0].content: expected a string or an array, got integer"},
+        {kChat, message_body(R"([{"role":"user","content":[{"text":"x"}]}])"),
+         "messages[0].content[0]: missing field `type`"},
+        {kChat, message_body(R"([{"role":"user","content":[{"type":"text"}]}])"),
+         "messages[0].content[0]: missing field `text`"},
+        {kChat,
+         message_body(R"([{"role":"user","content":[{"type":"image_url","image_url":{}}]}])"),
+         "messages[0].content[0]: content of type `image_url` is not supported by this server "
+         "yet."},
+        {kChat, message_body(R"([{"role":"tool","content":"x","tool_call_id":"1"}])"),
+         "messages[0]: role `tool` is not supported by this server yet."},
+        {kChat, message_body(R"([{"role":"assistant","content":null,"tool_calls":[{}]}])"),
+         "messages[0]: `tool_calls` are not supported by this server yet."},
+        {kChat, message_body(R"([{"role":"assistant"}])"),
+         "Invalid assistant message: content or tool_calls must be set"},
+        {kChat,
+         message_body(
+             R"([{"role":"assistant","content":"a","prefix":true},{"role":"user","content":"b"}])"),
+         "Invalid completion message: prefix set true with message which is not final message"},
+    };
+}
+
+std::vector<Refusal> bad_sampling() {
+    return {
+        {kChat, chat_body(R"(,"tools":[{"type":"function"}])"),
+         "`tools` are not supported by this server yet."},
+        {kChat, chat_body(R"(,"response_format":{"type":"json_object"})"),
+         "response_format `json_object` is not supported by this server yet."},
+        {kChat, chat_body(R"(,"response_format":{})"), "response_format: missing field `type`"},
+        {kChat, chat_body(R"(,"n":2)"), "Invalid n value (currently only n = 1 is supported)"},
+        {kChat, chat_body(R"(,"n":1.5)"), "n: expected an integer, got number"},
+        {kChat, chat_body(R"(,"temperature":2.01)"),
+         "Invalid temperature value, the valid range of temperature is [0, 2]"},
+        {kChat, chat_body(R"(,"temperature":"1")"), "temperature: expected a number, got string"},
+        {kChat, chat_body(R"(,"top_p":0)"),
+         "Invalid top_p value, the valid range of top_p is (0, 1.0]"},
+        {kChat, chat_body(R"(,"top_p":1.01)"),
+         "Invalid top_p value, the valid range of top_p is (0, 1.0]"},
+        {kChat, chat_body(R"(,"min_p":-1)"),
+         "Invalid min_p value, the valid range of min_p is [0, 1]"},
+        {kChat, chat_body(R"(,"top_k":-2)"), "Invalid top_k value"},
+        {kChat, chat_body(R"(,"presence_penalty":3)"),
+         "Invalid presence_penalty value, the valid range of presence_penalty is [-2, 2]"},
+        {kChat, chat_body(R"(,"frequency_penalty":-2.1)"),
+         "Invalid frequency_penalty value, the valid range of frequency_penalty is [-2, 2]"},
+        {kChat, chat_body(R"(,"max_tokens":0)"),
+         "Invalid max_tokens value, the valid range of max_tokens is [1, 1000]"},
+        {kChat, chat_body(R"(,"max_tokens":1001)"),
+         "Invalid max_tokens value, the valid range of max_tokens is [1, 1000]"},
+        {kChat, chat_body(R"(,"max_tokens":18446744073709551615)"),
+         "max_tokens: 18446744073709551615 is out of range"},
+        {kChat, chat_body(R"(,"seed":9223372036854775808)"),
+         "Invalid seed value, the valid range of seed is [0, 2^63)"},
+        {kChat, chat_body(R"(,"seed":-1)"),
+         "Invalid seed value, the valid range of seed is [0, 2^63)"},
+    };
+}
+
+std::vector<Refusal> bad_control() {
+    return {
+        {kChat, chat_body(R"(,"stop":"")"), "Invalid 'stop': empty string."},
+        {kChat, chat_body(R"(,"stop":["a",""])"), "Invalid 'stop[1]': empty string."},
+        {kChat, chat_body(R"(,"stop":["a",1])"), "stop[1]: expected a string, got integer"},
+        {kChat, chat_body(R"(,"stop":{})"), "stop: expected a string or an array, got object"},
+        {kChat,
+         chat_body(
+             R"(,"stop":["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])"),
+         "Stop string array too long: 17"},
+        {kChat, chat_body(R"(,"stream":"yes")"), "stream: expected a boolean, got string"},
+        {kChat, chat_body(R"(,"stream_options":{})"),
+         "stream_options should be set along with stream = true"},
+        {kChat, chat_body(R"(,"stream":true,"stream_options":true)"),
+         "stream_options: expected an object, got boolean"},
+        {kChat, chat_body(R"(,"logprobs":true)"),
+         "`logprobs` is not supported by this server yet."},
+        {kChat, chat_body(R"(,"top_logprobs":3)"),
+         "logprobs must be set to true if top_logprobs is used."},
+        {kChat, chat_body(R"(,"top_logprobs":21)"),
+         "Invalid top_logprobs value, the valid range of top_logprobs is [0, 20]."},
+        {kChat, chat_body(R"(,"thinking":true)"), "thinking: expected an object, got boolean"},
+        {kChat, chat_body(R"(,"thinking":{})"), "thinking: missing field `type`"},
+        {kChat, chat_body(R"(,"thinking":{"type":"maybe"})"),
+         "thinking.type: unknown variant `maybe`"},
+        {kChat, chat_body(R"(,"reasoning_effort":"huge")"),
+         "reasoning_effort: unknown variant `huge`"},
+    };
+}
+
+std::vector<Refusal> bad_completions() {
+    return {
+        {kCompletion, completion_body(""), "missing field `prompt`"},
+        {kCompletion, completion_body(R"(,"prompt":5)"),
+         "prompt: expected a string or an array of token ids, got integer"},
+        {kCompletion, completion_body(R"(,"prompt":[])"), "Invalid 'prompt': empty."},
+        {kCompletion, completion_body(R"(,"prompt":["a","b"])"),
+         "A list of 2 prompts is not supported by this server yet."},
+        {kCompletion, completion_body(R"(,"prompt":[1,"b"])"),
+         "prompt[1]: expected a token id, got string"},
+        {kCompletion, completion_body(R"(,"prompt":[1,-2])"),
+         "Invalid 'prompt[1]': expected a token id in [0, 2^31)"},
+        {kCompletion, completion_body(R"(,"prompt":"a","suffix":"b")"),
+         "`suffix` is not supported by this server yet."},
+        {kCompletion, completion_body(R"(,"prompt":"a","echo":true)"),
+         "`echo` is not supported by this server yet."},
+        {kCompletion, completion_body(R"(,"prompt":"a","logprobs":0)"),
+         "`logprobs` is not supported by this server yet."},
+        {kCompletion, completion_body(R"(,"prompt":"a","best_of":3)"),
+         "Invalid best_of value (currently only best_of = 1 is supported)"},
+    };
+}
+
+TEST(ApiRequest, RefusesWithTheExpectedMessage) {
+    for (const auto& rows :
+         {bad_bodies(), bad_messages(), bad_sampling(), bad_control(), bad_completions()}) {
+        for (const Refusal& row : rows) {
+            const auto request = parse_api_request(row.kind, row.body, kOptions);
+            EXPECT_EQ(request.status().code(), StatusCode::invalid_argument) << row.body;
+            EXPECT_THAT(request.status().message(), HasSubstr(row.message)) << row.body;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace fathom

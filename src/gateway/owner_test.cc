@@ -1,0 +1,346 @@
+#include "gateway/owner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "gateway/testing/scripted_engine.h"
+
+namespace fathom {
+namespace {
+
+using testing::byte_ids;
+using testing::ByteTokenizer;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::Script;
+using testing::ScriptedCore;
+using testing::WaitingExecutor;
+
+class Recorder : public GenerationObserver {
+  public:
+    void on_started() override { ++started; }
+    void on_delta(const GenerationDelta& delta) override {
+        EXPECT_FALSE(result);
+        reasoning += delta.reasoning;
+        content += delta.content;
+        pieces.push_back(delta.content);
+    }
+    void on_finish(const GenerationResult& r) override {
+        EXPECT_FALSE(result) << "finished twice";
+        result = r;
+    }
+    int started = 0;
+    std::string reasoning, content;
+    std::vector<std::string> pieces;
+    std::optional<GenerationResult> result;
+};
+
+class OwnerTest : public ::testing::Test {
+  protected:
+    OwnerTest()
+        : script_(std::make_shared<Script>()),
+          tokenizer_(std::make_shared<ByteTokenizer>()),
+          engine_(std::make_unique<Engine>(std::make_unique<ScriptedCore>(script_, clock_))) {
+        make({.model_name = "test"});
+    }
+    ~OwnerTest() override {
+        registry_.reset();
+        engine_.reset();
+    }
+    void make(const OwnerOptions& options) {
+        registry_.reset();
+        registry_ = std::make_unique<OwnerRegistry>(*engine_, tokenizer_, executor_, clock_,
+                                                    metrics_, options);
+    }
+    void reply(const std::string& text) {
+        script_->with([&](Script& s) { s.reply = [text](auto&) { return byte_ids(text); }; });
+    }
+    static GenerationRequest raw(const std::string& text) {
+        GenerationRequest request;
+        request.prompt = RawText{.text = text};
+        request.max_tokens = 200;
+        return request;
+    }
+    static GenerationRequest chat(bool thinking) {
+        GenerationRequest request;
+        request.prompt = testing::user_says("Hi", thinking);
+        request.max_tokens = 200;
+        return request;
+    }
+    std::shared_ptr<Recorder> start(const GenerationRequest& request) {
+        auto prepared = prepare(request, *tokenizer_, registry_->limits());
+        EXPECT_TRUE(prepared.ok()) << prepared.status().message();
+        auto recorder = std::make_shared<Recorder>();
+        auto owner = registry_->start(std::move(*prepared), recorder);
+        EXPECT_TRUE(owner.ok());
+        owner_ = *owner;
+        return recorder;
+    }
+    std::shared_ptr<Recorder> run(const GenerationRequest& request) {
+        auto recorder = start(request);
+        EXPECT_TRUE(executor_.run_until([&] { return recorder->result.has_value(); }));
+        return recorder;
+    }
+    std::size_t attempts_seen() {
+        return script_->with([](Script& s) { return s.received.size(); });
+    }
+
+    ManualClock clock_;
+    MetricsRegistry metrics_;
+    WaitingExecutor executor_;
+    std::shared_ptr<Script> script_;
+    std::shared_ptr<const Tokenizer> tokenizer_;
+    std::unique_ptr<Engine> engine_;
+    std::unique_ptr<OwnerRegistry> registry_;
+    std::shared_ptr<RequestOwner> owner_;
+};
+
+TEST_F(OwnerTest, ReportsTextAndUsageOfAWholeAnswer) {
+    reply("Hello!");
+    script_->with([](Script& s) { s.cached_tokens = 3; });
+    const auto got = run(raw("abcd"));
+    EXPECT_EQ(got->content, "Hello!");
+    EXPECT_EQ(got->started, 1);
+    EXPECT_EQ(got->result->finish, GenerationFinish::stop);
+    EXPECT_TRUE(got->result->status.ok());
+    EXPECT_EQ(got->result->usage.prompt_tokens, 5);      // with begin-of-sentence
+    EXPECT_EQ(got->result->usage.completion_tokens, 7);  // with end-of-sentence
+    EXPECT_EQ(got->result->usage.cached_tokens, 3);
+    EXPECT_EQ(got->result->tokens.size(), 7u);
+    EXPECT_EQ(registry_->live(), 0u);
+    EXPECT_THAT(metrics_.expose(), HasSubstr("vllm:request_success_total{finished_reason=\"stop\","
+                                             "model_name=\"test\"} 1"));
+}
+
+TEST_F(OwnerTest, EndsAtMaxTokens) {
+    reply("Hello!");
+    GenerationRequest request = raw("x");
+    request.max_tokens = 3;
+    const auto got = run(request);
+    EXPECT_EQ(got->content, "Hel");
+    EXPECT_EQ(got->result->finish, GenerationFinish::length);
+    EXPECT_EQ(got->result->usage.completion_tokens, 3);
+}
+
+TEST_F(OwnerTest, ReleasesWholeCharactersOnly) {
+    reply("a\u00e9\U0001F600z");
+    const auto got = run(raw("x"));
+    EXPECT_THAT(got->pieces, ElementsAre("a", "\u00e9", "\U0001F600", "z"));
+}
+
+TEST_F(OwnerTest, SplitsThinkingFromContent) {
+    reply("deep</think>answer");
+    const auto got = run(chat(true));
+    EXPECT_EQ(got->reasoning, "deep");
+    EXPECT_EQ(got->content, "answer");
+    const auto plain = run(chat(false));
+    EXPECT_EQ(plain->reasoning, "");
+    EXPECT_THAT(plain->content, HasSubstr("answer"));
+}
+
+TEST_F(OwnerTest, StopStringAcrossTokensEndsAndCancels) {
+    reply("one two three");
+    GenerationRequest request = raw("x");
+    request.stop_strings = {"wo t", "zzz"};
+    const auto got = run(request);
+    EXPECT_EQ(got->content, "one t");
+    EXPECT_EQ(got->result->finish, GenerationFinish::stop);
+    EXPECT_EQ(got->result->matched_stop, "wo t");
+    EXPECT_EQ(got->result->usage.completion_tokens, 9);  // up to the token that completed it
+    EXPECT_TRUE(
+        executor_.run_until([&] { return script_->with([](Script& s) { return s.live == 0; }); }));
+}
+
+TEST_F(OwnerTest, StopStringInsideOneEventDropsTheTokensBehindIt) {
+    reply("one two three");
+    script_->with([](Script& s) { s.tokens_per_step = 100; });
+    GenerationRequest request = raw("x");
+    request.stop_strings = {"two"};
+    const auto got = run(request);
+    EXPECT_EQ(got->content, "one ");
+    EXPECT_EQ(got->result->tokens.size(), 7u);
+}
+
+TEST_F(OwnerTest, StopStringsDoNotActOnReasoning) {
+    reply("stop here</think>and stop there");
+    GenerationRequest request = chat(true);
+    request.stop_strings = {"stop"};
+    const auto got = run(request);
+    EXPECT_EQ(got->reasoning, "stop here");
+    EXPECT_EQ(got->content, "and ");
+}
+
+TEST_F(OwnerTest, UnfinishedStopStringIsShownAtTheEnd) {
+    reply("abc EN");
+    GenerationRequest request = raw("x");
+    request.stop_strings = {"END"};
+    EXPECT_EQ(run(request)->content, "abc EN");
+}
+
+TEST_F(OwnerTest, ResumesFromTheLogOnAGap) {
+    reply("abcdef");
+    bool lost = false;
+    script_->with([&lost](Script& s) {
+        s.edit = [&lost](EngineEvent& event) {
+            if (event.first_index != 2 || lost) return true;
+            lost = true;
+            return false;
+        };
+    });
+    const auto got = run(raw("x"));
+    EXPECT_EQ(got->content, "abcdef");
+    EXPECT_EQ(got->result->attempts, 2u);
+    EXPECT_EQ(got->result->usage.completion_tokens, 7);
+    const auto second = script_->with([](Script& s) { return s.received.at(1); });
+    EXPECT_EQ(second.attempt, 2u);
+    EXPECT_EQ(second.committed, byte_ids("ab"));
+}
+
+TEST_F(OwnerTest, DropsEqualOverlapAndResumesOnADifferentOne) {
+    reply("abcdef");
+    script_->with([](Script& s) {
+        s.edit = [](EngineEvent& event) {
+            if (event.first_index == 3) {  // repeats what was sent before
+                event.first_index = 1;
+                event.tokens.insert(event.tokens.begin(), {'b', 'c'});
+            }
+            return true;
+        };
+    });
+    EXPECT_EQ(run(raw("x"))->result->attempts, 1u);
+    script_->with([](Script& s) {
+        s.edit = [](EngineEvent& event) {
+            if (event.first_index == 3 && event.attempt == 1) {
+                event.first_index = 1;
+                event.tokens.insert(event.tokens.begin(), {'b', 'X'});
+            }
+            return true;
+        };
+    });
+    const auto got = run(raw("x"));
+    EXPECT_EQ(got->content, "abcdef");
+    EXPECT_EQ(got->result->attempts, 2u);
+}
+
+TEST_F(OwnerTest, GivesUpAfterThreeAttempts) {
+    reply("abcdef");
+    script_->with([](Script& s) {
+        s.edit = [](EngineEvent& event) {
+            event.first_index += 1;
+            return true;
+        };
+    });
+    const auto got = run(raw("x"));
+    EXPECT_EQ(got->result->finish, GenerationFinish::error);
+    EXPECT_EQ(got->result->status.code(), StatusCode::internal);
+    EXPECT_EQ(got->result->attempts, 3u);
+    EXPECT_EQ(got->content, "");
+    EXPECT_EQ(attempts_seen(), 3u);
+}
+
+TEST_F(OwnerTest, IgnoresEventsOfAnEarlierAttempt) {
+    reply("abcdef");
+    script_->with([](Script& s) {
+        s.edit = [](EngineEvent& event) {
+            if (event.first_index == 1) event.attempt -= 1;  // as if late: this one is lost
+            return true;
+        };
+    });
+    const auto got = run(raw("x"));
+    EXPECT_EQ(got->result->finish, GenerationFinish::error);  // every attempt meets the gap
+    EXPECT_EQ(got->content.substr(0, 1), "a");
+}
+
+TEST_F(OwnerTest, CancelEndsAtOnceAndReachesTheEngine) {
+    reply("abc");
+    script_->with([](Script& s) { s.hold = true; });
+    const auto got = start(raw("x"));
+    EXPECT_TRUE(executor_.run_until([&] { return attempts_seen() == 1; }));
+    owner_->cancel();
+    EXPECT_TRUE(executor_.run_until([&] { return got->result.has_value(); }));
+    EXPECT_EQ(got->result->finish, GenerationFinish::cancelled);
+    EXPECT_EQ(got->result->status.code(), StatusCode::cancelled);
+    EXPECT_TRUE(executor_.run_until(
+        [&] { return script_->with([](Script& s) { return s.cancelled.size() == 1; }); }));
+    owner_->cancel();  // repeatable
+    executor_.run_all();
+    EXPECT_EQ(registry_->live(), 0u);
+}
+
+TEST_F(OwnerTest, TimeOutEndsARequestWhoseEngineIsSilent) {
+    script_->with([](Script& s) { s.hold = true; });
+    GenerationRequest request = raw("x");
+    request.timeout_us = 5'000'000;
+    const auto got = start(request);
+    clock_.advance_us(4'999'999);
+    registry_->tick();
+    executor_.run_all();
+    EXPECT_FALSE(got->result);
+    clock_.advance_us(1);
+    registry_->tick();
+    executor_.run_all();
+    ASSERT_TRUE(got->result);
+    EXPECT_EQ(got->result->finish, GenerationFinish::deadline);
+    EXPECT_THAT(got->result->status.message(), HasSubstr("5000 ms"));
+}
+
+TEST_F(OwnerTest, NotStartedLimitEndsAQueuedRequest) {
+    make({.model_name = "test", .not_started_us = 1'000'000});
+    script_->with([](Script& s) { s.hold = true; });
+    const auto got = start(raw("x"));
+    clock_.advance_us(1'000'000);
+    registry_->tick();
+    executor_.run_all();
+    ASSERT_TRUE(got->result);
+    EXPECT_EQ(got->result->finish, GenerationFinish::deadline);
+}
+
+TEST_F(OwnerTest, RefusesAboveTheInFlightLimit) {
+    make({.model_name = "test", .in_flight_max = 1});
+    script_->with([](Script& s) { s.hold = true; });
+    const auto first = start(raw("x"));
+    auto prepared = prepare(raw("y"), *tokenizer_, registry_->limits());
+    const auto second = registry_->start(std::move(*prepared), std::make_shared<Recorder>());
+    EXPECT_EQ(second.status().code(), StatusCode::resource_exhausted);
+    registry_->cancel_all();
+    EXPECT_TRUE(executor_.run_until([&] { return registry_->live() == 0; }));
+    EXPECT_TRUE(first->result);
+}
+
+TEST_F(OwnerTest, PassesTheEnginesRefusalOn) {
+    script_->with([](Script& s) {
+        s.refuse = [](auto&) { return error(StatusCode::resource_exhausted, "queue is full"); };
+    });
+    const auto got = run(raw("x"));
+    EXPECT_EQ(got->result->finish, GenerationFinish::error);
+    EXPECT_EQ(got->result->status.code(), StatusCode::resource_exhausted);
+    EXPECT_EQ(got->started, 0);
+}
+
+TEST_F(OwnerTest, SurvivesALateEventAfterTheRegistryIsGone) {
+    script_->with([](Script& s) { s.hold = true; });
+    const auto got = start(raw("x"));
+    EXPECT_TRUE(executor_.run_until([&] { return attempts_seen() == 1; }));
+    registry_->cancel_all();
+    EXPECT_TRUE(executor_.run_until([&] { return registry_->live() == 0; }));
+    registry_.reset();
+    engine_.reset();  // its last events find a closed gate
+    owner_->cancel();
+    executor_.run_all();
+}
+
+TEST_F(OwnerTest, MeasuresOnTheGivenClock) {
+    reply("ab");
+    script_->with([](Script& s) { s.hold = true; });
+    const auto got = start(raw("x"));
+    clock_.advance_us(250'000);
+    script_->with([](Script& s) { s.hold = false; });
+    EXPECT_TRUE(executor_.run_until([&] { return got->result.has_value(); }));
+    EXPECT_EQ(got->result->time_to_first_us, 250'000);
+    EXPECT_EQ(got->result->total_us, 250'000);
+}
+
+}  // namespace
+}  // namespace fathom
