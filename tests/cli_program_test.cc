@@ -119,7 +119,7 @@ TEST_F(CliFiles, WhatCannotStartSaysWhy) {
         {{"generate", "--model", kModel, "-p", "x", "--engine.tail_tokens", "100"}, 1, "134"},
         {{"generate", "--model", kModel, "-p", "x", "--engine.backend", "gpu"}, 1, "gpu"},
         {{"generate", "--model", kModel, "-p", "x", "--engine.prefill", "tial"}, 2, "tail"},
-        {{"generate", "--model", kModel, "-p", "x", "-n", "9000"}, 1, "max_tokens"},
+        {{"generate", "--model", kModel, "-p", "x", "-n", "9000"}, 1, "8192 tokens"},
     };
     for (const auto& bad : cases) {
         const Outcome outcome = run(bad.words);
