@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "model/engram.h"
+#include "model/shown.h"
 
 namespace fathom {
 namespace {
@@ -30,14 +31,6 @@ std::string_view canonical(std::string_view name) {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
     return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-// Names come from files: messages show them escaped and cut.
-std::string shown(std::string_view text) {
-    constexpr std::size_t kShownMax = 200;
-    std::string out;
-    append_json_string(out, text.substr(0, kShownMax));
-    return out;
 }
 
 // A shard is a file of the directory itself; nothing an index says may lead elsewhere.
@@ -153,7 +146,7 @@ class CheckpointOpener {
         for (const auto& [tensor, shard] : index.weight_map) {
             if (!is_plain_file_name(shard))
                 return invalid_argument("{}: tensor {} names shard {}, which is no plain file name",
-                                        file, shown(tensor), shown(shard));
+                                        file, shown_name(tensor), shown_name(shard));
             names.insert(shard);
         }
         shard_names_.assign(names.begin(), names.end());
@@ -165,7 +158,7 @@ class CheckpointOpener {
             if (!fresh)
                 return invalid_argument(
                     "{}: tensor {} is named twice, with and without the prefix \"model.\"", file,
-                    shown(place->first));
+                    shown_name(place->first));
         }
         return {};
     }
@@ -194,16 +187,16 @@ class CheckpointOpener {
                 const auto place = placed_.find(name);
                 if (has_index_ && place == placed_.end()) {
                     findings_.add(StatusCode::invalid_argument, "{}: tensor {} is not in the index",
-                                  shard.path(), shown(raw_name));
+                                  shard.path(), shown_name(raw_name));
                 } else if (has_index_ && place->second != i) {
                     findings_.add(StatusCode::invalid_argument,
                                   "{}: tensor {} belongs into shard {} by the index", shard.path(),
-                                  shown(raw_name), shard_names_[place->second]);
+                                  shown_name(raw_name), shard_names_[place->second]);
                 } else if (!found_.emplace(name, Found{i, &info, false}).second) {
                     findings_.add(StatusCode::invalid_argument,
                                   "{}: tensor {} is given twice, with and without the prefix "
                                   "\"model.\"",
-                                  shard.path(), shown(name));
+                                  shard.path(), shown_name(name));
                 }
             }
         }
@@ -211,7 +204,7 @@ class CheckpointOpener {
             if (!found_.contains(name))
                 findings_.add(StatusCode::data_loss,
                               "{}: names tensor {} in shard {}, which has no such tensor",
-                              path(kIndexName), shown(name), shard_names_[shard]);
+                              path(kIndexName), shown_name(name), shard_names_[shard]);
         }
     }
 
@@ -243,7 +236,7 @@ class CheckpointOpener {
             else
                 findings_.add(StatusCode::invalid_argument,
                               "{}: tensor {} is foreign, no part of this config has it",
-                              checkpoint_->shards_[found.shard]->path(), shown(name));
+                              checkpoint_->shards_[found.shard]->path(), shown_name(name));
         }
     }
 

@@ -8,6 +8,8 @@
 #include <set>
 #include <string_view>
 
+#include "model/shown.h"
+
 namespace fathom {
 namespace {
 
@@ -23,19 +25,6 @@ constexpr std::int64_t kPositionsMax = std::int64_t{1} << 30;
 constexpr std::int64_t kDraftStagesMax = 64;
 constexpr std::int64_t kTensorsMax = std::int64_t{1} << 21;
 constexpr std::size_t kProblemsMax = 64;
-
-// The value of a field as it may appear in a message.
-std::string shown(const Json& value) {
-    constexpr std::size_t kShownMax = 80;
-    std::string text = value.dump();
-    if (text.size() > kShownMax) {
-        std::size_t end = kShownMax;
-        while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
-            --end;  // whole characters
-        text = text.substr(0, end) + "…";
-    }
-    return text;
-}
 
 template <typename List>
 std::string list_text(const List& list) {
@@ -98,8 +87,8 @@ class Fields {
         }
         if (value->kind() != Json::Kind::integer || value->as_int64() < low ||
             value->as_int64() > high) {
-            problems_.add("{} = {}: expected an integer from {} to {}", name(key), shown(*value),
-                          low, high);
+            problems_.add("{} = {}: expected an integer from {} to {}", name(key),
+                          shown_value(*value), low, high);
             return low;
         }
         return value->as_int64();
@@ -112,8 +101,8 @@ class Fields {
             return otherwise.value_or(low);
         }
         if (!value->is_number() || !(value->as_double() >= low && value->as_double() <= high)) {
-            problems_.add("{} = {}: expected a number from {} to {}", name(key), shown(*value), low,
-                          high);
+            problems_.add("{} = {}: expected a number from {} to {}", name(key),
+                          shown_value(*value), low, high);
             return low;
         }
         return value->as_double();
@@ -123,7 +112,7 @@ class Fields {
         const Json* value = find(key);
         if (value == nullptr) return otherwise;
         if (!value->is_bool()) {
-            problems_.add("{} = {}: expected true or false", name(key), shown(*value));
+            problems_.add("{} = {}: expected true or false", name(key), shown_value(*value));
             return otherwise;
         }
         return value->as_bool();
@@ -139,14 +128,14 @@ class Fields {
         }
         if (!value->is_array() || value->items().size() > size_max) {
             problems_.add("{} = {}: expected a list of at most {} integers", name(key),
-                          shown(*value), size_max);
+                          shown_value(*value), size_max);
             return out;
         }
         for (const Json& item : value->items()) {
             if (item.kind() != Json::Kind::integer || item.as_int64() < low ||
                 item.as_int64() > high) {
                 problems_.add("{} = {}: {} is not an integer from {} to {}", name(key),
-                              shown(*value), shown(item), low, high);
+                              shown_value(*value), shown_value(item), low, high);
                 return {};
             }
             out.push_back(static_cast<Int>(item.as_int64()));
@@ -158,14 +147,16 @@ class Fields {
     void exactly(Key key, const Json& expected, bool required) {
         const Json* value = find(key);
         if (value == nullptr) {
-            if (required) problems_.add("{}: missing, expected {}", name(key), shown(expected));
+            if (required)
+                problems_.add("{}: missing, expected {}", name(key), shown_value(expected));
             return;
         }
         const bool equal = value->is_number() && expected.is_number()
                                ? value->as_double() == expected.as_double()
                                : *value == expected;
         if (!equal)
-            problems_.add("{} = {}: expected {}", name(key), shown(*value), shown(expected));
+            problems_.add("{} = {}: expected {}", name(key), shown_value(*value),
+                          shown_value(expected));
     }
 
     bool reference() const { return reference_; }
@@ -375,7 +366,7 @@ void read_root(const Json& root, bool reference, Problems& problems, ModelConfig
         const Json* dtype = fields.find(same("dtype"));
         if (dtype == nullptr || (*dtype != Json("bfloat16") && *dtype != Json("float32")))
             problems.add("dtype = {}: expected \"bfloat16\" or \"float32\"",
-                         dtype == nullptr ? "null" : shown(*dtype));
+                         dtype == nullptr ? "null" : shown_value(*dtype));
         return;
     }
     fields.exactly(same("dtype"), "bfloat16", true);
@@ -392,7 +383,7 @@ void read_vision(const Json& root, bool reference, Problems& problems, ModelConf
     const Json* object = root.find("vision_config");
     const bool own_object = object != nullptr && !object->is_null();
     if (own_object && !object->is_object()) {
-        problems.add("vision_config = {}: expected an object", shown(*object));
+        problems.add("vision_config = {}: expected an object", shown_value(*object));
         return;
     }
     if (!own_object) {
@@ -640,7 +631,8 @@ ModelConfig read_config(const Json& root, const Json* overrides, Problems& probl
         return c;
     }
     if (overrides != nullptr && !overrides->is_object()) {
-        problems.add("overrides = {}: expected an object of text_config keys", shown(*overrides));
+        problems.add("overrides = {}: expected an object of text_config keys",
+                     shown_value(*overrides));
         return c;
     }
     Fields text(reference ? root : *text_object, overrides, reference,
@@ -650,7 +642,7 @@ ModelConfig read_config(const Json& root, const Json* overrides, Problems& probl
     if (!problems.empty()) return c;  // the limits below depend on these
     const Json* scaling = reference ? nullptr : text.find(same("rope_scaling"));
     if (scaling != nullptr && !scaling->is_object()) {
-        problems.add("text_config.rope_scaling = {}: expected an object", shown(*scaling));
+        problems.add("text_config.rope_scaling = {}: expected an object", shown_value(*scaling));
         scaling = nullptr;
     }
     read_rotary(scaling, text, problems, c);
@@ -664,7 +656,7 @@ ModelConfig read_config(const Json& root, const Json* overrides, Problems& probl
         for (const auto& [key, value] : overrides->members()) {
             if (!text.used().contains(key))
                 problems.add("override {} = {}: no text_config key that is read", key,
-                             shown(value));
+                             shown_value(value));
         }
     }
     // Rules relate values to each other; they mean nothing while single values are wrong.

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "model/shown.h"
 
 namespace fathom {
 namespace {
@@ -51,18 +52,6 @@ const TypeRow& type_row(TensorType type) {
     return kTypes.at(static_cast<std::size_t>(type));
 }
 
-// A name from a file as it may appear in a message: short, and free of control characters.
-std::string shown(std::string_view text) {
-    constexpr std::size_t kShownMax = 120;
-    std::string out;
-    std::size_t end = std::min(text.size(), kShownMax);
-    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
-        --end;
-    append_json_string(out, text.substr(0, end));
-    if (end < text.size()) out += "…";
-    return out;
-}
-
 std::string shape_to_text(const std::vector<std::int64_t>& shape) {
     return fmt::format("[{}]", fmt::join(shape, ", "));
 }
@@ -85,7 +74,7 @@ struct HeaderEntry {
 Status read_type(std::string_view name, ondemand::value value, HeaderEntry& entry) {
     std::string_view text;
     if (value.get_string().get(text) != simdjson::SUCCESS)
-        return invalid_argument("tensor {}: dtype must be a string", shown(name));
+        return invalid_argument("tensor {}: dtype must be a string", shown_name(name));
     for (const TypeRow& row : kTypes) {
         if (text == row.name) {
             entry.info.type = row.type;
@@ -93,7 +82,7 @@ Status read_type(std::string_view name, ondemand::value value, HeaderEntry& entr
             return {};
         }
     }
-    return invalid_argument("tensor {}: dtype {} is unknown", shown(name), shown(text));
+    return invalid_argument("tensor {}: dtype {} is unknown", shown_name(name), shown_name(text));
 }
 
 // Reads an array of at most `count_max` non-negative integers.
@@ -101,15 +90,15 @@ Status read_integers(std::string_view name, const char* field, ondemand::value v
                      std::size_t count_max, std::vector<std::uint64_t>& out) {
     ondemand::array array;
     if (value.get_array().get(array) != simdjson::SUCCESS)
-        return invalid_argument("tensor {}: {} must be an array", shown(name), field);
+        return invalid_argument("tensor {}: {} must be an array", shown_name(name), field);
     for (auto item : array) {
         std::uint64_t number = 0;
         if (item.get_uint64().get(number) != simdjson::SUCCESS)
             return invalid_argument("tensor {}: {} must hold non-negative 64-bit integers",
-                                    shown(name), field);
+                                    shown_name(name), field);
         if (out.size() == count_max)
-            return invalid_argument("tensor {}: {} has more than {} numbers", shown(name), field,
-                                    count_max);
+            return invalid_argument("tensor {}: {} has more than {} numbers", shown_name(name),
+                                    field, count_max);
         out.push_back(number);
     }
     return {};
@@ -124,7 +113,7 @@ Status read_entry_field(std::string_view name, std::string_view key, ondemand::v
         constexpr std::uint64_t kDimMax = std::uint64_t{1} << 48;
         for (std::uint64_t n : numbers) {
             if (n > kDimMax)
-                return invalid_argument("tensor {}: dimension {} exceeds {}", shown(name), n,
+                return invalid_argument("tensor {}: dimension {} exceeds {}", shown_name(name), n,
                                         kDimMax);
             entry.info.shape.push_back(static_cast<std::int64_t>(n));
         }
@@ -135,36 +124,37 @@ Status read_entry_field(std::string_view name, std::string_view key, ondemand::v
         FATHOM_RETURN_IF_ERROR(read_integers(name, "data_offsets", value, 2, numbers));
         if (numbers.size() != 2)
             return invalid_argument("tensor {}: data_offsets must hold 2 numbers, got {}",
-                                    shown(name), numbers.size());
+                                    shown_name(name), numbers.size());
         entry.info.begin = numbers[0];
         entry.info.end = numbers[1];
         entry.has_offsets = true;
         return {};
     }
-    return invalid_argument("tensor {}: field {} is unknown or given twice", shown(name),
-                            shown(key));
+    return invalid_argument("tensor {}: field {} is unknown or given twice", shown_name(name),
+                            shown_name(key));
 }
 
 // The byte count that dtype and shape imply must be the one that the offsets span.
 Status check_entry(std::string_view name, const TensorInfo& info, std::uint64_t data_bytes) {
     if (info.begin > info.end)
-        return invalid_argument("tensor {}: data_offsets [{}, {}] run backwards", shown(name),
+        return invalid_argument("tensor {}: data_offsets [{}, {}] run backwards", shown_name(name),
                                 info.begin, info.end);
     if (info.end > data_bytes)
         return error(StatusCode::data_loss,
                      "tensor {}: data_offsets [{}, {}] run past the data section of {} bytes; the "
                      "file is truncated or its offsets are wrong",
-                     shown(name), info.begin, info.end, data_bytes);
+                     shown_name(name), info.begin, info.end, data_bytes);
     std::uint64_t bytes = static_cast<std::uint64_t>(tensor_type_bytes(info.type));
     for (std::int64_t n : info.shape) {
         if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(n), &bytes))
-            return invalid_argument("tensor {}: shape {} overflows 64 bits", shown(name),
+            return invalid_argument("tensor {}: shape {} overflows 64 bits", shown_name(name),
                                     shape_to_text(info.shape));
     }
     if (bytes != info.end - info.begin)
         return invalid_argument("tensor {}: {} {} needs {} bytes, data_offsets [{}, {}] span {}",
-                                shown(name), tensor_type_name(info.type), shape_to_text(info.shape),
-                                bytes, info.begin, info.end, info.end - info.begin);
+                                shown_name(name), tensor_type_name(info.type),
+                                shape_to_text(info.shape), bytes, info.begin, info.end,
+                                info.end - info.begin);
     return {};
 }
 
@@ -172,7 +162,7 @@ Result<TensorInfo> read_entry(std::string_view name, ondemand::value value,
                               std::uint64_t data_bytes) {
     ondemand::object object;
     if (value.get_object().get(object) != simdjson::SUCCESS)
-        return invalid_argument("tensor {}: expected an object", shown(name));
+        return invalid_argument("tensor {}: expected an object", shown_name(name));
     HeaderEntry entry;
     for (auto field : object) {
         std::string_view key;
@@ -183,7 +173,7 @@ Result<TensorInfo> read_entry(std::string_view name, ondemand::value value,
     }
     if (!entry.has_type || !entry.has_shape || !entry.has_offsets)
         return invalid_argument("tensor {}: dtype, shape and data_offsets are all required",
-                                shown(name));
+                                shown_name(name));
     FATHOM_RETURN_IF_ERROR(check_entry(name, entry.info, data_bytes));
     return entry.info;
 }
@@ -219,11 +209,11 @@ Status check_tiling(const TensorMap& tensors, std::uint64_t data_bytes) {
         const auto& [name, info] = *item;
         if (info.begin < covered)
             return invalid_argument(
-                "tensor {}: data_offsets [{}, {}] overlap tensor {}, which ends at {}", shown(name),
-                info.begin, info.end, shown(previous), covered);
+                "tensor {}: data_offsets [{}, {}] overlap tensor {}, which ends at {}",
+                shown_name(name), info.begin, info.end, shown_name(previous), covered);
         if (info.begin > covered)
             return invalid_argument("bytes [{}, {}) before tensor {} belong to no tensor", covered,
-                                    info.begin, shown(name));
+                                    info.begin, shown_name(name));
         covered = info.end;
         previous = name;
     }
@@ -251,11 +241,11 @@ Status parse_header_entries(ondemand::document& document, std::uint64_t data_byt
             continue;
         }
         if (key.empty() || key.size() > kNameBytesMax)
-            return invalid_argument("tensor name {} has {} bytes, expected 1 to {}", shown(key),
-                                    key.size(), kNameBytesMax);
+            return invalid_argument("tensor name {} has {} bytes, expected 1 to {}",
+                                    shown_name(key), key.size(), kNameBytesMax);
         std::string name(key);
         if (tensors.contains(name))
-            return invalid_argument("tensor {} is given twice", shown(name));
+            return invalid_argument("tensor {} is given twice", shown_name(name));
         FATHOM_ASSIGN(TensorInfo info, read_entry(name, value, data_bytes));
         tensors.emplace(std::move(name), std::move(info));
     }
@@ -271,7 +261,8 @@ struct Mapping {
 };
 
 Result<Mapping> map_file(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // Not blocking, so that a pipe of this name is refused below instead of waited for.
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         if (errno == ENOENT || errno == ENOTDIR)
             return error(StatusCode::not_found, "{} does not exist", path);
@@ -329,12 +320,13 @@ Status read_weight_map(ondemand::value value, SafetensorsIndex& index) {
         if (auto code = field.unescaped_key().get(key)) return json_error("weight_map", code);
         std::string name(key);
         if (name.empty() || name.size() > kNameBytesMax)
-            return invalid_argument("tensor name {} has {} bytes, expected 1 to {}", shown(name),
-                                    name.size(), kNameBytesMax);
+            return invalid_argument("tensor name {} has {} bytes, expected 1 to {}",
+                                    shown_name(name), name.size(), kNameBytesMax);
         if (field.value().get_string().get(file) != simdjson::SUCCESS)
-            return invalid_argument("weight_map.{}: expected the name of a shard", shown(name));
+            return invalid_argument("weight_map.{}: expected the name of a shard",
+                                    shown_name(name));
         if (!index.weight_map.emplace(std::move(name), std::string(file)).second)
-            return invalid_argument("weight_map names tensor {} twice", shown(key));
+            return invalid_argument("weight_map names tensor {} twice", shown_name(key));
     }
     return {};
 }
@@ -459,7 +451,7 @@ TensorRef SafetensorsFile::view(const TensorInfo& info) const {
 Result<TensorRef> SafetensorsFile::tensor(std::string_view name) const {
     const auto found = tensors_.find(name);
     if (found == tensors_.end())
-        return error(StatusCode::not_found, "{} has no tensor {}", path_, shown(name));
+        return error(StatusCode::not_found, "{} has no tensor {}", path_, shown_name(name));
     return view(found->second);
 }
 
