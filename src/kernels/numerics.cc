@@ -5,8 +5,9 @@ namespace fathom {
 namespace {
 
 Status refused(const char* option, const char* value, const char* supported) {
-    return error(StatusCode::unsupported, "numerics: {} = {} is not implemented; supported: {}",
-                 option, value, supported);
+    return error(StatusCode::unsupported,
+                 "numerics: {} = {} is computed by no back end; supported: {}", option, value,
+                 supported);
 }
 
 }  // namespace

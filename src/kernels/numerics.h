@@ -32,7 +32,7 @@ struct Numerics {
     friend bool operator==(const Numerics&, const Numerics&) = default;
 };
 
-// Unsupported for a value that is named but not implemented; the message lists what is.
+// Unsupported for a value that is named but that no back end computes; the message lists what is.
 Status validate_numerics(const Numerics& numerics);
 
 }  // namespace fathom
