@@ -10,10 +10,10 @@
 
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/print_answer.h"
 #include "cli/requests.h"
 #include "cli/settings.h"
 #include "cli/stack.h"
-#include "cli/text_stream.h"
 
 namespace fathom {
 namespace {
@@ -25,7 +25,6 @@ const CommandSpec kSpec = {
     .aliases = {},
     .positional_max = 0};
 
-constexpr std::int64_t kPollUs = 50'000;
 constexpr std::size_t kLineBytesMax = 16 << 20;
 
 enum class Input { line, end, interrupted };
@@ -89,6 +88,7 @@ class ChatSession {
                 case Input::end:
                     return kExitOk;
                 case Input::interrupted:
+                    if (terminal_) fmt::print("\n");
                     return kExitInterrupted;
                 case Input::line:
                     break;
@@ -144,35 +144,12 @@ class ChatSession {
         body.set("thinking", thinking_body(thinking_));
         FATHOM_ASSIGN(PreparedRequest prepared,
                       prepare_request(std::move(body), settings_, model_name_, owners_));
-        auto stream = std::make_shared<TextStream>();
-        FATHOM_ASSIGN(std::shared_ptr<RequestOwner> owner,
-                      owners_.start(std::move(prepared), stream));
-        while (!stream->result()) {
-            if (interrupts_.take() > 0) owner->cancel();
-            const std::optional<GenerationDelta> delta = stream->next(kPollUs);
-            if (!delta) continue;
-            show_reasoning(delta->reasoning);
-            fmt::print("{}", delta->content);
-            std::fflush(stdout);
-            content += delta->content;
-        }
-        // A Ctrl-C that came as the answer ended meant the answer, not the program.
-        static_cast<void>(interrupts_.take());
-        fmt::print("\n");
-        std::fflush(stdout);
-        const GenerationResult result = *stream->result();
-        if (terminal_ && result.finish == GenerationFinish::cancelled)
-            fmt::print("[interrupted]\n");
-        return result.finish == GenerationFinish::cancelled ? Status() : result.status;
-    }
-
-    // Dimmed, and apart from the answer: a pipe gets it on stderr.
-    void show_reasoning(const std::string& text) const {
-        if (text.empty()) return;
-        if (terminal_)
-            fmt::print("\x1b[2m{}\x1b[0m", text);
-        else
-            fmt::print(stderr, "{}", text);
+        FATHOM_ASSIGN(PrintedAnswer answer,
+                      print_answer(std::move(prepared), owners_, interrupts_, terminal_));
+        content = std::move(answer.content);
+        if (answer.result.finish != GenerationFinish::cancelled) return answer.result.status;
+        fmt::print(stderr, "[interrupted]\n");
+        return {};
     }
 
     const Settings& settings_;

@@ -6,10 +6,10 @@
 #include "cli/batch.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/print_answer.h"
 #include "cli/requests.h"
 #include "cli/settings.h"
 #include "cli/stack.h"
-#include "cli/text_stream.h"
 
 namespace fathom {
 namespace {
@@ -22,8 +22,6 @@ const CommandSpec kSpec = {
     .tables = {"model", "engine", "sampling", "generate", "chat", "log"},
     .aliases = {},
     .positional_max = 0};
-
-constexpr std::int64_t kPollUs = 50'000;
 
 Json body_of_prompt(const Settings& settings) {
     Json body;
@@ -41,27 +39,14 @@ Json body_of_prompt(const Settings& settings) {
     return body;
 }
 
-// Streams the answer to stdout; reasoning goes to stderr.
 Result<int> generate_one(const Settings& settings, Stack& stack, Interrupts& interrupts) {
     LocalOwners owners(stack, stack.owner_options());
     FATHOM_ASSIGN(PreparedRequest prepared, prepare_request(body_of_prompt(settings), settings,
                                                             stack.model_name, owners.registry()));
-    auto stream = std::make_shared<TextStream>();
-    FATHOM_ASSIGN(const std::shared_ptr<RequestOwner> owner,
-                  owners.registry().start(std::move(prepared), stream));
-    while (!stream->result()) {
-        if (interrupts.take() > 0) owner->cancel();
-        const std::optional<GenerationDelta> delta = stream->next(kPollUs);
-        if (!delta) continue;
-        fmt::print(stderr, "{}", delta->reasoning);
-        fmt::print("{}", delta->content);
-        std::fflush(stdout);
-    }
-    fmt::print("\n");
-    std::fflush(stdout);
-    const GenerationResult result = *stream->result();
-    if (result.finish == GenerationFinish::cancelled) return kExitInterrupted;
-    FATHOM_RETURN_IF_ERROR(result.status);
+    FATHOM_ASSIGN(const PrintedAnswer answer,
+                  print_answer(std::move(prepared), owners.registry(), interrupts, false));
+    if (answer.result.finish == GenerationFinish::cancelled) return kExitInterrupted;
+    FATHOM_RETURN_IF_ERROR(answer.result.status);
     return kExitOk;
 }
 
