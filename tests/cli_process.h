@@ -71,6 +71,7 @@ class Child {
         if (in_ >= 0) close(std::exchange(in_, -1));
     }
     void send_signal(int number) const { kill(pid_, number); }
+    pid_t pid() const { return pid_; }
 
     // Gathers output until `done` or the deadline; says whether it was done.
     template <typename Done>
