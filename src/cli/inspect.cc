@@ -253,8 +253,10 @@ int report_failure(const std::string& dir, const Status& status,
         report.set("problems", std::move(list));
         fmt::print("{}\n", report.dump());
     }
-    fmt::print(stderr, "fathom inspect: {}\n", status.message());
-    if (!json && problems.size() > 1) {
+    if (json || problems.size() <= 1) {
+        fmt::print(stderr, "fathom inspect: {}\n", status.message());
+    } else {
+        fmt::print(stderr, "fathom inspect: {} is no valid checkpoint\n", dir);
         for (const std::string& problem : problems)
             fmt::print(stderr, "  {}\n", problem);
     }
