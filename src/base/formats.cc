@@ -43,41 +43,72 @@ constexpr std::array<float, 16> kE2m1Table = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f, 
                                               4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
                                               -2.0f, -3.0f, -4.0f, -6.0f};
 
-// Both encoders are free of branches, so that the group loops vectorise.
+// Both encoders are free of branches and use signed 32-bit integers alone, so that the group loops
+// vectorise on every x86-64.
 
-inline std::uint8_t encode_e4m3(float x) {
-    const std::uint32_t u = bits_of(x);
-    const std::uint32_t sign = (u >> 24) & 0x80u;
-    const std::uint32_t magnitude = u & ~kSignBit;
-    const std::uint32_t clamped = std::min(magnitude, bits_of(448.0f));
-    const std::uint32_t normal =
-        ((clamped + 0x7ffffu + ((clamped >> 20) & 1u)) >> 20) - ((kExponentBias - 7) << 3);
-    // Next to 2^14 a float's unit is 2^-9, the step of E4M3's subnormals: the addition rounds. A
-    // denormal x gives 0 with or without DAZ.
-    const std::uint32_t subnormal =
-        bits_of(std::bit_cast<float>(clamped) + 16384.0f) - bits_of(16384.0f);
-    const std::uint32_t code = sign | (clamped < bits_of(0.015625f) ? subnormal : normal);
-    return static_cast<std::uint8_t>(magnitude > kInfinityBits ? 0x7fu : code);
+constexpr std::int32_t magnitude_of(float x) {
+    return static_cast<std::int32_t>(bits_of(x) & ~kSignBit);
 }
 
-inline std::uint8_t encode_e2m1(float x) {
-    const std::uint32_t u = bits_of(x);
-    const std::uint32_t magnitude = u & ~kSignBit;
+// a < b ? yes : no for non-negative a and b, from the sign of the difference: a comparison would
+// come back as a branch.
+constexpr std::int32_t if_below(std::int32_t a, std::int32_t b, std::int32_t yes, std::int32_t no) {
+    return no ^ ((yes ^ no) & ((a - b) >> 31));
+}
+
+inline std::int32_t encode_e4m3(float x) {
+    const std::int32_t sign = static_cast<std::int32_t>(bits_of(x) >> 24 & 0x80u);
+    const std::int32_t magnitude = magnitude_of(x);
+    const std::int32_t clamped =
+        if_below(magnitude, magnitude_of(448.0f), magnitude, magnitude_of(448.0f));
+    const std::int32_t normal =
+        ((clamped + 0x7ffff + ((clamped >> 20) & 1)) >> 20) - ((kExponentBias - 7) << 3);
+    // Next to 2^14 a float's unit is 2^-9, the step of E4M3's subnormals: the addition rounds. A
+    // denormal x gives 0 with or without DAZ.
+    const std::int32_t subnormal =
+        std::bit_cast<std::int32_t>(std::bit_cast<float>(clamped) + 16384.0f) -
+        magnitude_of(16384.0f);
+    const std::int32_t code = sign | if_below(clamped, magnitude_of(0x1p-6f), subnormal, normal);
+    return if_below(static_cast<std::int32_t>(kInfinityBits), magnitude, 0x7f, code);
+}
+
+inline std::int32_t encode_e2m1(float x) {
+    const std::int32_t magnitude = magnitude_of(x);
     // Counts the midpoints passed; a tie passes when the code above is the even one.
-    const std::uint32_t code =
-        std::uint32_t{magnitude > bits_of(0.25f)} + std::uint32_t{magnitude >= bits_of(0.75f)} +
-        std::uint32_t{magnitude > bits_of(1.25f)} + std::uint32_t{magnitude >= bits_of(1.75f)} +
-        std::uint32_t{magnitude > bits_of(2.5f)} + std::uint32_t{magnitude >= bits_of(3.5f)} +
-        std::uint32_t{magnitude > bits_of(5.0f)};
-    return static_cast<std::uint8_t>(((u >> 28) & 8u) | code);
+    const std::int32_t code = std::int32_t{magnitude > magnitude_of(0.25f)} +
+                              std::int32_t{magnitude >= magnitude_of(0.75f)} +
+                              std::int32_t{magnitude > magnitude_of(1.25f)} +
+                              std::int32_t{magnitude >= magnitude_of(1.75f)} +
+                              std::int32_t{magnitude > magnitude_of(2.5f)} +
+                              std::int32_t{magnitude >= magnitude_of(3.5f)} +
+                              std::int32_t{magnitude > magnitude_of(5.0f)};
+    return static_cast<std::int32_t>(bits_of(x) >> 28 & 8u) | code;
+}
+
+// Codes of one group, through a local array: bytes may alias anything, which would keep the
+// compiler from vectorising the encoding itself.
+template <int kGroup, typename Encode>
+inline std::array<std::int32_t, kGroup> encode_group(const float* x, Encode encode) {
+    std::array<std::int32_t, kGroup> codes;
+    for (std::size_t i = 0; i < kGroup; ++i)
+        codes[i] = encode(x[i]);
+    return codes;
+}
+
+// Element 2k goes into the low nibble.
+template <std::size_t kGroup>
+inline void store_packed(const std::array<std::int32_t, kGroup>& codes, std::uint8_t* out) {
+    for (std::size_t i = 0; i < kGroup; i += 2)
+        out[i / 2] = static_cast<std::uint8_t>(codes[i] | codes[i + 1] << 4);
 }
 
 // Largest magnitude of a group, at least `floor`. Compared as bit patterns: exact for denormals
 // whatever MXCSR says, and NaN counts as the largest.
-inline float group_amax(const float* x, int n, float floor) {
-    std::uint32_t amax = bits_of(floor);
-    for (int i = 0; i < n; ++i)
-        amax = std::max(amax, bits_of(x[i]) & ~kSignBit);
+template <int kGroup>
+inline float group_amax(const float* x, float floor) {
+    std::int32_t amax = magnitude_of(floor);
+    for (int i = 0; i < kGroup; ++i)
+        amax = std::max(amax, magnitude_of(x[i]));
     return std::bit_cast<float>(amax);
 }
 
@@ -111,10 +142,6 @@ float unscale_small(float x, int exponent) {
     return (u & kSignBit) != 0 ? -value : value;
 }
 
-inline std::uint8_t pack_pair(std::uint8_t even, std::uint8_t odd) {
-    return static_cast<std::uint8_t>(even | odd << 4);
-}
-
 // Scale bytes for which every non-zero finite code · 2^(byte-127) of both formats is normal.
 constexpr bool scale_is_plain(int byte) {
     return byte >= 10 && byte <= 246;
@@ -131,7 +158,7 @@ void check_shape(std::size_t values, std::size_t codes, std::size_t codes_wanted
 }  // namespace
 
 std::uint8_t e4m3_from_float(float x) {
-    return encode_e4m3(x);
+    return static_cast<std::uint8_t>(encode_e4m3(x));
 }
 
 float e4m3_to_float(std::uint8_t code) {
@@ -139,7 +166,7 @@ float e4m3_to_float(std::uint8_t code) {
 }
 
 std::uint8_t e2m1_from_float(float x) {
-    return encode_e2m1(x);
+    return static_cast<std::uint8_t>(encode_e2m1(x));
 }
 
 float e2m1_to_float(std::uint8_t code) {
@@ -164,7 +191,7 @@ void quantise_q8(std::span<const float> x, std::span<std::uint8_t> codes,
     for (std::size_t g = 0; g < scales.size(); ++g) {
         const float* in = x.data() + g * kQ8Group;
         std::uint8_t* out = codes.data() + g * kQ8Group;
-        const int byte = encode_ue8m0(group_amax(in, kQ8Group, 1e-4f) * kReciprocal);
+        const int byte = encode_ue8m0(group_amax<kQ8Group>(in, 1e-4f) * kReciprocal);
         scales[g] = static_cast<std::uint8_t>(byte);
         if (byte == kScaleIsNan) {
             std::fill_n(out, kQ8Group, std::uint8_t{0x7f});
@@ -172,8 +199,10 @@ void quantise_q8(std::span<const float> x, std::span<std::uint8_t> codes,
         }
         // Exact, as a division by a power of two is; finite input keeps byte within 105..247.
         const float inverse = power_of_two(kExponentBias - byte);
-        for (int i = 0; i < kQ8Group; ++i)
-            out[i] = encode_e4m3(in[i] * inverse);
+        const auto group =
+            encode_group<kQ8Group>(in, [=](float v) { return encode_e4m3(v * inverse); });
+        for (std::size_t i = 0; i < kQ8Group; ++i)
+            out[i] = static_cast<std::uint8_t>(group[i]);
     }
 }
 
@@ -204,10 +233,10 @@ void quantise_main_kv(std::span<const float> x, std::span<std::uint8_t> packed,
         const float* in = x.data() + g * kMainKvGroup;
         std::uint8_t* out = packed.data() + g * (kMainKvGroup / 2);
         // The floor is 6 · 2^-9: a group of zeros gets the smallest scale.
-        scales[g] = encode_e4m3(group_amax(in, kMainKvGroup, 6.0f / 512.0f) / 6.0f);
+        scales[g] = e4m3_from_float(group_amax<kMainKvGroup>(in, 6.0f / 512.0f) / 6.0f);
         const float scale = kE4m3Table[scales[g]];
-        for (int i = 0; i < kMainKvGroup; i += 2)
-            out[i / 2] = pack_pair(encode_e2m1(in[i] / scale), encode_e2m1(in[i + 1] / scale));
+        store_packed(
+            encode_group<kMainKvGroup>(in, [=](float v) { return encode_e2m1(v / scale); }), out);
     }
 }
 
@@ -235,20 +264,20 @@ void quantise_index(std::span<const float> x, std::span<std::uint8_t> packed,
     for (std::size_t g = 0; g < scales.size(); ++g) {
         const float* in = x.data() + g * kIndexGroup;
         std::uint8_t* out = packed.data() + g * (kIndexGroup / 2);
-        const int byte = encode_ue8m0(group_amax(in, kIndexGroup, kFloor) * kReciprocal);
+        const int byte = encode_ue8m0(group_amax<kIndexGroup>(in, kFloor) * kReciprocal);
         scales[g] = static_cast<std::uint8_t>(byte);
         if (byte == kScaleIsNan) {
             std::fill_n(out, kIndexGroup / 2, std::uint8_t{0});
         } else if (byte >= kDenormalsVanish) {
             const float inverse = power_of_two(kExponentBias - byte);  // byte is at most 253
-            for (int i = 0; i < kIndexGroup; i += 2)
-                out[i / 2] =
-                    pack_pair(encode_e2m1(in[i] * inverse), encode_e2m1(in[i + 1] * inverse));
+            store_packed(
+                encode_group<kIndexGroup>(in, [=](float v) { return encode_e2m1(v * inverse); }),
+                out);
         } else {
             const int exponent = byte - kExponentBias;
-            for (int i = 0; i < kIndexGroup; i += 2)
-                out[i / 2] = pack_pair(encode_e2m1(unscale_small(in[i], exponent)),
-                                       encode_e2m1(unscale_small(in[i + 1], exponent)));
+            store_packed(encode_group<kIndexGroup>(
+                             in, [=](float v) { return encode_e2m1(unscale_small(v, exponent)); }),
+                         out);
         }
     }
 }

@@ -11,8 +11,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
-#include <numeric>
 #include <optional>
 
 #include "base/check.h"
@@ -153,8 +153,8 @@ namespace {
 // simdjson reserves about twelve bytes for each byte of text and converts by recursion.
 constexpr int kDepthLimit = 1024;
 
-// Keeps the first position and the last value of every key. By sorting rather than hashing: no
-// choice of keys makes it slow.
+// Keeps the first position and the last value of every key. Sorts by hash, then by key, rather than
+// use a hash table: no choice of keys makes it slow.
 void merge_duplicate_keys(Json::Object& members) {
     constexpr std::size_t kFewMembers = 16;
     if (members.size() <= kFewMembers) {
@@ -171,22 +171,30 @@ void merge_duplicate_keys(Json::Object& members) {
         }
         return;
     }
-    std::vector<std::uint32_t> order(members.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-        const int compared = members[a].first.compare(members[b].first);
-        return compared != 0 ? compared < 0 : a < b;
+    struct Slot {
+        std::size_t hash;
+        std::uint32_t position;
+    };
+    std::vector<Slot> order(members.size());
+    for (std::size_t i = 0; i < members.size(); ++i)
+        order[i] = {std::hash<std::string_view>()(members[i].first), static_cast<std::uint32_t>(i)};
+    std::sort(order.begin(), order.end(), [&](const Slot& a, const Slot& b) {
+        if (a.hash != b.hash) return a.hash < b.hash;
+        const int compared = members[a.position].first.compare(members[b.position].first);
+        return compared != 0 ? compared < 0 : a.position < b.position;
     });
     std::vector<bool> drop(members.size());
     bool found = false;
-    std::uint32_t first = order[0];
+    Slot first = order[0];
     for (std::size_t i = 1; i < order.size(); ++i) {
-        if (members[order[i]].first != members[first].first) {
-            first = order[i];
+        const Slot slot = order[i];
+        if (slot.hash != first.hash ||
+            members[slot.position].first != members[first.position].first) {
+            first = slot;
             continue;
         }
-        members[first].second = std::move(members[order[i]].second);
-        drop[order[i]] = found = true;
+        members[first.position].second = std::move(members[slot.position].second);
+        drop[slot.position] = found = true;
     }
     if (!found) return;
     std::size_t kept = 0;

@@ -4,9 +4,9 @@
 #include <rapidcheck.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <bit>
 #include <cmath>
-#include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -150,13 +150,13 @@ TEST(Json, ParsesALargeTensorIndexWithoutQuadraticTime) {
             "{}\"layers.{}.ffn.experts.{}.w{}.weight\":\"model-{:05}-of-00191.safetensors\"",
             i == 0 ? "" : ",", i % 40, i / 120, i / 40 % 3, i % 191);
     text += "}}";
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // of this process: the machine may be busy
     const Result<Json> json = parse_json(text);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     ASSERT_TRUE(json.ok());
     EXPECT_EQ(json->find("weight_map")->members().size(), 96'085u);
-    EXPECT_LT(seconds.count(), 10.0);  // quadratic would be minutes
-    RecordProperty("milliseconds", static_cast<int>(seconds.count() * 1000));
+    EXPECT_LT(seconds, 10.0);  // quadratic would be minutes
+    RecordProperty("milliseconds", static_cast<int>(seconds * 1000));
 }
 
 TEST(Json, ReportsUnreadableFilesWithTheirPath) {
