@@ -74,8 +74,8 @@ class [[nodiscard]] Result : public tl::expected<T, Status> {
   public:
     using Base = tl::expected<T, Status>;
     using Base::Base;
-    Result(Status status)
-        : Base(tl::unexpected<Status>(std::move(status))) {}  // NOLINT(google-explicit-constructor)
+    // NOLINTNEXTLINE(google-explicit-constructor): a function returns either a value or a Status
+    Result(Status status) : Base(tl::unexpected<Status>(std::move(status))) {}
 
     bool ok() const { return this->has_value(); }
     const Status& status() const {

@@ -108,7 +108,7 @@ void bind_settings(Settings& settings, ConfigSchema& schema) {
 }
 
 const std::vector<FlagAlias>& flag_aliases() {
-    static const std::vector<FlagAlias> aliases = {
+    static const std::vector<FlagAlias> kAliases = {
         {"-m", "model.dir"},
         {"--model", "model.dir"},
         {"--served-model-name", "model.name"},
@@ -137,7 +137,7 @@ const std::vector<FlagAlias>& flag_aliases() {
         {"--system", "chat.system"},
         {"--thinking", "chat.thinking"},
     };
-    return aliases;
+    return kAliases;
 }
 
 std::optional<int> read_settings(const std::vector<std::string>& args, CommandSpec spec,
