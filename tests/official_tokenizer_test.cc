@@ -94,7 +94,7 @@ TEST(OfficialTokenizer, PromptVectorsOfTheSpecificationHold) {
     for (const Json& row : spec_vectors("prompt")) {
         if (text_of(row, "v") != "v41") continue;
         const auto conversation = plain_conversation(*row.find("conv"));
-        // The row "images" writes the placeholder of a picture into its text.
+        // The row "images" stands for pictures by their token.
         if (!conversation || text_of(row, "name") == "images") continue;
         ++prompts;
         SCOPED_TRACE(text_of(row, "name"));

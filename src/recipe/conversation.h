@@ -1,6 +1,6 @@
 // The conversation model that all HTTP protocols are lowered to (recipe.md 2.1), and its rendering
-// to a prompt. This first part covers system, user and assistant turns with thinking on and off for
-// V4.1; tools, images, V4 and the other protocols join here in a later issue.
+// to a prompt. It covers system, user and assistant turns with thinking on and off for V4.1; it
+// knows no tools, images or V4 dialect.
 #pragma once
 
 #include <optional>
