@@ -70,7 +70,7 @@ struct ModelConfig {
     std::int64_t engram_ngram_max = 0, engram_heads = 0, engram_head_dim = 0;
     std::int64_t engram_prime_start = 0, engram_compressed_vocab = 0;
     TokenId engram_pad_id = 2;
-    // drafter (read for the inventory; the drafter itself is a later issue)
+    // drafter (read for the inventory; nothing runs it yet)
     std::int64_t draft_stages = 0, draft_block = 0, draft_markov_rank = 0;
     std::int64_t draft_experts = 0, draft_experts_per_token = 0;
     TokenId draft_noise_id = -1;
