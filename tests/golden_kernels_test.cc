@@ -11,7 +11,7 @@
 
 #include "kernels/ops.h"
 #include "model/safetensors.h"
-#include "tests/support.h"
+#include "support.h"
 
 namespace fathom {
 namespace {
