@@ -173,7 +173,7 @@ TEST(HttpRequestParser, NamesFaultsWholeAndByteByByte) {
 }
 
 TEST(HttpRequestParser, WaitsOnTruncatedInput) {
-    for (const std::string whole : {std::string(kPost), std::string(kChunked)}) {
+    for (const std::string& whole : {std::string(kPost), std::string(kChunked)}) {
         for (std::size_t size = 0; size < whole.size(); ++size) {
             const State state = parse(whole.substr(0, size), {1000}).state();
             EXPECT_TRUE(state == State::header || state == State::body) << size;

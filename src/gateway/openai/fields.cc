@@ -18,6 +18,12 @@ Status not_supported(std::string_view what) {
     return invalid_argument("{} not supported by this server yet.", what);
 }
 
+std::optional<std::uint64_t> integer_up_to(const Json& value, std::uint64_t limit) {
+    if (value.kind() == Json::Kind::integer && value.as_int64() < 0) return std::nullopt;
+    const std::uint64_t number = value.as_uint64();
+    return number <= limit ? std::optional<std::uint64_t>(number) : std::nullopt;
+}
+
 Result<std::optional<bool>> bool_field(const Json& object, std::string_view name) {
     const Json* value = field(object, name);
     if (value == nullptr) return std::optional<bool>();

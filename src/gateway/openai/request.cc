@@ -194,13 +194,16 @@ Status read_max_tokens(const Json& body, const ApiOptions& options, GenerationRe
     return {};
 }
 
+constexpr std::uint64_t kSeedMax = (std::uint64_t{1} << 63) - 1;
+constexpr std::uint64_t kTokenIdMax = (std::uint64_t{1} << 31) - 1;
+
 Status read_seed(const Json& body, ApiRequest& request) {
     const Json* value = field(body, "seed");
     if (value == nullptr) return {};
     if (!value->is_integer()) return wrong_kind("seed", "an integer", *value);
-    if (value->as_uint64() >> 63 != 0)  // negative, or beyond
-        return invalid_argument("Invalid seed value, the valid range of seed is [0, 2^63)");
-    request.generation.sampling.seed = value->as_uint64();
+    const std::optional<std::uint64_t> seed = integer_up_to(*value, kSeedMax);
+    if (!seed) return invalid_argument("Invalid seed value, the valid range of seed is [0, 2^63)");
+    request.generation.sampling.seed = *seed;
     request.has_seed = true;
     return {};
 }
@@ -225,10 +228,9 @@ Result<std::vector<TokenId>> parse_ids(const Json::Array& items) {
     for (std::size_t i = 0; i < items.size(); ++i) {
         const std::string name = fmt::format("prompt[{}]", i);
         if (!items[i].is_integer()) return wrong_kind(name, "a token id", items[i]);
-        const std::uint64_t id = items[i].as_uint64();
-        if (id > 0x7fffffff)
-            return invalid_argument("Invalid '{}': expected a token id in [0, 2^31)", name);
-        ids.push_back(static_cast<TokenId>(id));
+        const std::optional<std::uint64_t> id = integer_up_to(items[i], kTokenIdMax);
+        if (!id) return invalid_argument("Invalid '{}': expected a token id in [0, 2^31)", name);
+        ids.push_back(static_cast<TokenId>(*id));
     }
     return ids;
 }

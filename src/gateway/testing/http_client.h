@@ -1,5 +1,5 @@
 // For tests: a plain blocking HTTP client over one loopback connection, which can also misbehave.
-// Every wait ends after 20 s.
+// Every wait ends after 60 s.
 #pragma once
 
 #include <arpa/inet.h>
@@ -74,6 +74,7 @@ class HttpClient {
         }
         return true;
     }
+    bool wait_for_more() { return receive(); }
     // Reads to the end of the stream; false when the wait ran out.
     bool wait_for_end() {
         while (receive()) {
@@ -112,7 +113,7 @@ class HttpClient {
     bool receive() {
         if (ended_) return false;
         pollfd waiting = {.fd = socket_, .events = POLLIN, .revents = 0};
-        if (::poll(&waiting, 1, 20'000) != 1) return false;
+        if (::poll(&waiting, 1, 60'000) != 1) return false;
         char bytes[16384];
         const ssize_t got = ::recv(socket_, bytes, sizeof bytes, 0);
         if (got <= 0) {

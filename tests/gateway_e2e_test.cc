@@ -1,0 +1,133 @@
+// The real program with the tiny model behind real clients: curl, and the official OpenAI client.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "base/json.h"
+#include "gateway_process.h"
+
+namespace fathom {
+namespace {
+
+using ::testing::AllOf;
+using testing::Child;
+using ::testing::HasSubstr;
+using testing::http_get;
+using testing::http_post;
+using ::testing::Not;
+using testing::ServeProcess;
+
+const char* const kChat =
+    R"({"model":"tiny","messages":[{"role":"user","content":"What comes after Friday?"}],)"
+    R"("temperature":0,"max_tokens":32,"thinking":{"type":"disabled"})";
+
+bool available(const char* program) {
+    Child probe({"sh", "-c", std::string("command -v ") + program});
+    return probe.finish() == 0;
+}
+
+std::string curl(const std::vector<std::string>& arguments) {
+    std::vector<std::string> words = {"curl",        "--silent",   "--show-error",
+                                      "--no-buffer", "--max-time", "120"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    Child child(words);
+    EXPECT_EQ(child.finish(), 0) << child.err();
+    return child.out();
+}
+
+TEST(GatewayEndToEnd, CurlStreamsAChatAndACompletion) {
+    if (!available("curl")) GTEST_SKIP() << "curl is not installed";
+    ServeProcess server;
+    const std::string json = "content-type: application/json";
+    const std::string whole =
+        curl({"-H", json, "-d", std::string(kChat) + "}", server.url() + "/v1/chat/completions"});
+    const auto answer = parse_json(whole);
+    ASSERT_TRUE(answer.ok()) << whole;
+    const std::string text =
+        answer->find("choices")->items().at(0).find("message")->find("content")->as_string();
+    EXPECT_THAT(text, HasSubstr("Saturday"));
+
+    const std::string stream = curl({"-H", json, "-d", std::string(kChat) + R"(,"stream":true})",
+                                     server.url() + "/v1/chat/completions"});
+    EXPECT_THAT(stream, AllOf(HasSubstr("chat.completion.chunk"), HasSubstr("\"usage\":{"),
+                              HasSubstr("data: [DONE]\n\n")));
+    const std::string completion =
+        curl({"-d", R"({"model":"tiny","prompt":"Once upon","max_tokens":5,"stream":true})",
+              server.url() + "/v1/completions"});
+    EXPECT_THAT(completion, AllOf(HasSubstr("text_completion"),
+                                  HasSubstr("\"finish_reason\":\"length\""), HasSubstr("[DONE]")));
+    // A body beyond curl's threshold makes it ask first (Expect: 100-continue).
+    const std::string refused = curl(
+        {"-H", json, "-d", R"({"model":"tiny","prompt":")" + std::string(1'100'000, 'a') + "\"}",
+         server.url() + "/v1/completions"});
+    EXPECT_THAT(refused, HasSubstr("maximum context length"));
+}
+
+TEST(GatewayEndToEnd, OfficialOpenAiClientWorks) {
+    for (const char* program : {"node", "npm"})
+        if (!available(program)) GTEST_SKIP() << program << " is not installed";
+    // Installed beside the build, so that the source tree stays as it is.
+    const std::filesystem::path folder =
+        std::filesystem::path(FATHOM_PROGRAM).parent_path() / "openai_sdk_test";
+    std::filesystem::create_directories(folder);
+    for (const char* file : {"package.json", "package-lock.json", "sdk_test.js"})
+        std::filesystem::copy_file(testing::source_path("tests/node/") + file, folder / file,
+                                   std::filesystem::copy_options::overwrite_existing);
+    if (!std::filesystem::exists(folder / "node_modules/openai/package.json")) {
+        Child install({"npm", "ci", "--no-audit", "--no-fund", "--prefix", folder.string()});
+        if (install.finish(300'000'000) != 0)
+            GTEST_SKIP() << "npm could not install openai 4.104.0: " << install.err();
+    }
+    ServeProcess server;
+    Child client({"node", (folder / "sdk_test.js").string(), server.url() + "/v1", "tiny"});
+    EXPECT_EQ(client.finish(300'000'000), 0) << client.out() << client.err();
+}
+
+TEST(GatewayEndToEnd, HealthReadinessModelsAndMetrics) {
+    ServeProcess server;
+    EXPECT_EQ(server.ask(http_get("/health")).status, 200);
+    EXPECT_EQ(server.ask(http_get("/readiness")).status, 200);
+    EXPECT_THAT(server.ask(http_get("/v1/models")).body, HasSubstr("\"max_model_len\":"));
+    server.ask(http_post("/v1/chat/completions", std::string(kChat) + "}"));
+    const std::string metrics = server.ask(http_get("/metrics")).body;
+    for (const char* name :
+         {"vllm:e2e_request_latency_seconds_count{model_name=\"tiny\"}",
+          "vllm:time_to_first_token_seconds_count", "vllm:inter_token_latency_seconds_count",
+          "vllm:request_success_total{finished_reason=\"stop\",model_name=\"tiny\"}",
+          "vllm:num_requests_running", "vllm:kv_cache_usage_perc", "fathom_http_connections"})
+        EXPECT_THAT(metrics, HasSubstr(name));
+    if (!available("promtool")) GTEST_SKIP() << "promtool is not installed";
+    Child check({"promtool", "check", "metrics"});
+    check.write_input(metrics);
+    EXPECT_EQ(check.finish(), 0) << check.out() << check.err();
+}
+
+TEST(GatewayEndToEnd, TerminateDrainsAndEndsWell) {
+    ServeProcess server;
+    testing::HttpClient client(server.port());
+    client.send(http_post("/v1/completions",
+                          R"({"model":"tiny","prompt":"Once","max_tokens":40,"stream":true})"));
+    ASSERT_TRUE(client.wait_for("data: "));
+    server.child().send_signal(SIGTERM);
+    EXPECT_THAT(client.answer().body, HasSubstr("[DONE]"));
+    client.close();
+    EXPECT_EQ(server.child().finish(), 0) << server.child().err();
+}
+
+TEST(GatewayEndToEnd, PublicAddressNeedsAKey) {
+    Child open({FATHOM_PROGRAM, "serve", "--model", testing::source_path("models/tiny"), "--host",
+                "0.0.0.0", "--port", "0"});
+    EXPECT_NE(open.finish(), 0);
+    EXPECT_THAT(open.err(), HasSubstr("without an API key"));
+    ServeProcess server({"--api-key", "s3cret"});
+    EXPECT_EQ(server.ask(http_get("/v1/models")).status, 401);
+    EXPECT_EQ(server.ask(http_get("/v1/models", "Authorization: Bearer s3cret\r\n")).status, 200);
+    server.child().send_signal(SIGTERM);
+    server.child().finish();
+    EXPECT_THAT(server.child().err() + server.child().out(), Not(HasSubstr("s3cret")));
+}
+
+}  // namespace
+}  // namespace fathom

@@ -1,0 +1,140 @@
+// The official OpenAI client against a running server: node sdk_test.js BASE_URL MODEL.
+// Prints one line a case; exits with 1 at the first that fails.
+import assert from "node:assert/strict";
+import OpenAI from "openai";
+
+const [baseURL, model] = process.argv.slice(2);
+const client = new OpenAI({ baseURL, apiKey: "any", maxRetries: 0, timeout: 60_000 });
+
+const question = {
+  model,
+  messages: [{ role: "user", content: "What comes after Friday?" }],
+  temperature: 0,
+  max_tokens: 32,
+  thinking: { type: "disabled" },
+};
+
+async function collect(stream) {
+  const seen = { text: "", reasoning: "", finish: null, usage: null, chunks: 0 };
+  for await (const chunk of stream) {
+    const choice = chunk.choices[0];
+    seen.chunks += 1;
+    seen.text += choice.delta?.content ?? choice.text ?? "";
+    seen.reasoning += choice.delta?.reasoning_content ?? "";
+    seen.finish = choice.finish_reason ?? seen.finish;
+    seen.usage = chunk.usage ?? seen.usage;
+  }
+  return seen;
+}
+
+async function refused(call, status, message) {
+  const error = await call.then(
+    () => assert.fail("the request was accepted"),
+    (reason) => reason,
+  );
+  assert.ok(error instanceof OpenAI.APIError, String(error));
+  assert.equal(error.status, status);
+  assert.match(error.message, message);
+  assert.equal(error.type, "invalid_request_error");
+}
+
+const cases = {
+  async "lists its model"() {
+    const page = await client.models.list();
+    assert.ok(page.data.some((entry) => entry.id === model));
+    assert.equal((await client.models.retrieve(model)).id, model);
+  },
+  async "answers a chat, whole and streamed, with the same text"() {
+    const whole = await client.chat.completions.create(question);
+    const text = whole.choices[0].message.content;
+    assert.ok(text.length > 0);
+    assert.equal(whole.usage.total_tokens, whole.usage.prompt_tokens + whole.usage.completion_tokens);
+    const seen = await collect(
+      await client.chat.completions.create({
+        ...question,
+        stream: true,
+        stream_options: { include_usage: true },
+      }),
+    );
+    assert.equal(seen.text, text);
+    assert.equal(seen.finish, whole.choices[0].finish_reason);
+    assert.equal(seen.usage.completion_tokens, whole.usage.completion_tokens);
+    assert.ok(seen.chunks > 2);
+  },
+  async "streams reasoning apart from content"() {
+    const seen = await collect(
+      await client.chat.completions.create({
+        ...question,
+        messages: [{ role: "user", content: "What is 12 plus 30?" }],
+        thinking: { type: "enabled" },
+        max_tokens: 200,
+        stream: true,
+      }),
+    );
+    assert.ok(seen.reasoning.length > 0);
+  },
+  async "works with the client's stream helper"() {
+    const stream = client.beta.chat.completions.stream({ ...question, stream: true });
+    const final = await stream.finalChatCompletion();
+    assert.ok(final.choices[0].message.content.length > 0);
+  },
+  async "answers a completion, whole and streamed, with the same text"() {
+    const prompt = { model, prompt: "Once upon a time", max_tokens: 12, seed: 5 };
+    const whole = await client.completions.create(prompt);
+    const seen = await collect(await client.completions.create({ ...prompt, stream: true }));
+    assert.equal(seen.text, whole.choices[0].text);
+    assert.equal(whole.object, "text_completion");
+    assert.equal(seen.finish, "length");
+    assert.equal(seen.usage.completion_tokens, 12);
+  },
+  async "stops at a stop string"() {
+    const full = (await client.chat.completions.create(question)).choices[0].message.content;
+    const stop = full.slice(2, 5);
+    const cut = await client.chat.completions.create({ ...question, stop });
+    assert.equal(cut.choices[0].message.content, full.slice(0, full.indexOf(stop)));
+    assert.equal(cut.choices[0].finish_reason, "stop");
+  },
+  async "reports errors in the client's own classes"() {
+    await refused(
+      client.chat.completions.create({ ...question, temperature: 3 }),
+      400,
+      /valid range of temperature is \[0, 2\]/,
+    );
+    await refused(
+      client.chat.completions.create({ ...question, model: "nope", stream: true }),
+      400,
+      /you passed nope/,
+    );
+    await refused(
+      client.chat.completions.create({
+        ...question,
+        tools: [{ type: "function", function: { name: "f" } }],
+      }),
+      400,
+      /`tools` are not supported/,
+    );
+  },
+  async "survives an aborted stream"() {
+    const stream = await client.completions.create({
+      model,
+      prompt: "Once upon a time",
+      max_tokens: 2000,
+      stream: true,
+    });
+    for await (const chunk of stream) {
+      assert.ok(chunk.id);
+      break; // leaving the loop aborts the request
+    }
+    assert.ok((await client.chat.completions.create(question)).choices.length === 1);
+  },
+};
+
+for (const [name, run] of Object.entries(cases)) {
+  try {
+    await run();
+    console.log(`ok: ${name}`);
+  } catch (error) {
+    console.log(`FAILED: ${name}: ${error.stack}`);
+    process.exit(1);
+  }
+}
