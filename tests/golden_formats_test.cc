@@ -137,7 +137,7 @@ TEST_P(GoldenFormats, IndexGroupsEqualTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mxcsr, GoldenFormats, ::testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "Flushed" : "Plain"; });
+                         [](const auto& mode) { return mode.param ? "Flushed" : "Plain"; });
 
 }  // namespace
 }  // namespace fathom
