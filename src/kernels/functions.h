@@ -76,8 +76,10 @@ inline float sigmoid(float x) {
     return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
+// The form of the reference, with one division. exp(−x) may be infinite: the quotient is then −0,
+// as it is for results below the normal range.
 inline float silu(float x) {
-    return x * sigmoid(x);
+    return x / (1.0f + exp(-x));
 }
 
 inline float softplus(float x) {

@@ -10,7 +10,7 @@ namespace fathom {
 float math_exp(float x);    // ≤ 1 ulp in the normal range; < −87.33 gives 0; > 88.72 gives +inf
 float math_log1p(float x);  // x ≥ 0, ≤ 2 ulp
 float math_sigmoid(float x);   // 1 / (1 + exp(−x)), ≤ 2.5 ulp; no overflow for large |x|
-float math_silu(float x);      // x · sigmoid(x), ≤ 3.5 ulp
+float math_silu(float x);      // x / (1 + exp(−x)), ≤ 3.5 ulp
 float math_softplus(float x);  // log(1 + exp(x)), ≤ 3 ulp; x for x > 20
 // sin and cos of an fp32 angle up to 2^23, evaluated in double after a three-part reduction by π/2
 // and rounded once: the correctly rounded value but for rare last bits.

@@ -26,8 +26,6 @@ struct Batch {
     std::vector<std::int64_t> positions;  // [rows]
     std::vector<std::uint8_t> in_image;   // [rows], or empty when no row lies in an image
     std::vector<std::int64_t> span_of;    // [rows], index into spans
-
-    std::span<const std::int64_t> all_positions() const { return positions; }
 };
 
 Batch make_batch(std::span<const StepSpan> spans);
