@@ -52,6 +52,9 @@ OwnerMetrics::OwnerMetrics(MetricsRegistry& registry, const std::string& model_n
       resumed_(registry.counter("fathom_resume_total",
                                 "Attempts after the first, each from the committed log.",
                                 {{"model_name", model_name}})),
+      prompt_(registry.counter("vllm:prefix_cache_queries_total",
+                               "Prompt tokens of finished requests.",
+                               {{"model_name", model_name}})),
       cached_(registry.counter("vllm:prefix_cache_hits_total",
                                "Prompt tokens of finished requests that were not computed.",
                                {{"model_name", model_name}})) {}
@@ -71,6 +74,7 @@ void OwnerMetrics::finished(const GenerationResult& result) {
     if (result.usage.completion_tokens > 1)
         token_.observe(seconds(result.total_us - result.time_to_first_us) /
                        static_cast<double>(result.usage.completion_tokens - 1));
+    prompt_.add(static_cast<std::uint64_t>(result.usage.prompt_tokens));
     cached_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, result.usage.cached_tokens)));
     switch (result.finish) {
         case GenerationFinish::stop:

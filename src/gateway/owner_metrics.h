@@ -31,6 +31,7 @@ class OwnerMetrics {
     Counter& abort_;
     Counter& error_;
     Counter& resumed_;
+    Counter& prompt_;
     Counter& cached_;
 };
 

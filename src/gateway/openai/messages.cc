@@ -58,6 +58,7 @@ Result<Message> parse_message(const Json& source, const std::string& path) {
     if (!source.is_object()) return wrong_kind(path, "an object", source);
     Message message;
     FATHOM_ASSIGN(message.role, parse_role(source, path));
+    FATHOM_RETURN_IF_ERROR(string_field(source, "name").status());  // not used
     FATHOM_ASSIGN(std::optional<std::string> content, parse_content(source, path));
     if (message.role == Role::assistant) {
         const Json* calls = field(source, "tool_calls");

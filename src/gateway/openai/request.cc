@@ -81,6 +81,7 @@ Status read_thinking(const Json& body, Conversation& conversation) {
                 "invalid request body: thinking.type: unknown variant `{}`, expected one of "
                 "`adaptive`, `enabled`, `disabled`",
                 *type);
+        FATHOM_RETURN_IF_ERROR(int_field(*thinking, "budget_tokens").status());  // not used
         enabled = *type != "disabled";
     }
 

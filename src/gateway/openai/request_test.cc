@@ -281,6 +281,8 @@ std::vector<Refusal> bad_control() {
         {kChat, chat_body(R"(,"top_logprobs":21)"),
          "Invalid top_logprobs value, the valid range of top_logprobs is [0, 20]."},
         {kChat, chat_body(R"(,"thinking":true)"), "thinking: expected an object, got boolean"},
+        {kChat, chat_body(R"(,"thinking":{"type":"enabled","budget_tokens":"5"})"),
+         "budget_tokens: expected an integer, got string"},
         {kChat, chat_body(R"(,"thinking":{})"), "thinking: missing field `type`"},
         {kChat, chat_body(R"(,"thinking":{"type":"maybe"})"),
          "thinking.type: unknown variant `maybe`"},
