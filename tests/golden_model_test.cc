@@ -1,6 +1,7 @@
 // Golden model cases, run the way a user runs them on a new machine: through `fathom verify`. Each
 // test is one case in one numeric mode; the program's own report is the failure message.
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -54,8 +55,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, GoldenModel,
                                            CaseMode{"t2", "fp32"}, CaseMode{"t3", "real"},
                                            CaseMode{"t3", "fp32"}, CaseMode{"t4", "real"},
                                            CaseMode{"t4", "fp32"}, CaseMode{"t6", "fp32"}),
-                         [](const auto& info) {
-                             return std::string(info.param.name) + "_" + info.param.mode;
+                         [](const auto& param) {
+                             return std::string(param.param.name) + "_" + param.param.mode;
                          });
 
 class ScratchCase : public ::testing::Test {

@@ -2,6 +2,7 @@
 // by `fathom generate`, against the recorded outputs. Near ties flip a few free texts; structured
 // answers must all agree.
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
