@@ -261,10 +261,12 @@ struct TreeBuilder {
     using ErrorCode = boost::json::error_code;
     using StringView = boost::json::string_view;
 
+    // NOLINTBEGIN(readability-identifier-naming): names that Boost.JSON asks for
     static constexpr std::size_t max_object_size = std::numeric_limits<std::size_t>::max();
     static constexpr std::size_t max_array_size = max_object_size;
     static constexpr std::size_t max_key_size = max_object_size;
     static constexpr std::size_t max_string_size = max_object_size;
+    // NOLINTEND(readability-identifier-naming)
 
     struct Open {
         bool is_object;

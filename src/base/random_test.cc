@@ -88,8 +88,9 @@ TEST(Random, UniformCoversTheUnitIntervalEvenly) {
         sum += u;
     }
     double chi2 = 0;
+    constexpr double kExpected = double{kDraws} / kBins;
     for (const int count : bins)
-        chi2 += std::pow(count - kDraws / kBins, 2) / (kDraws / kBins);
+        chi2 += std::pow(count - kExpected, 2) / kExpected;
     EXPECT_LT(chi2, 50);  // 19 degrees of freedom
     EXPECT_NEAR(sum / kDraws, 0.5, 0.005);
 }

@@ -65,14 +65,14 @@ struct Engine::Impl {
 
     void publish() {
         const EngineStats now = core->stats();
-        constexpr auto relaxed = std::memory_order_relaxed;
-        running.store(now.running, relaxed);
-        waiting.store(now.waiting, relaxed);
-        pages_used.store(now.pages_used, relaxed);
-        steps.store(now.steps, relaxed);
-        prompt_tokens.store(now.prompt_tokens, relaxed);
-        output_tokens.store(now.output_tokens, relaxed);
-        preemptions.store(now.preemptions, relaxed);
+        constexpr auto kRelaxed = std::memory_order_relaxed;
+        running.store(now.running, kRelaxed);
+        waiting.store(now.waiting, kRelaxed);
+        pages_used.store(now.pages_used, kRelaxed);
+        steps.store(now.steps, kRelaxed);
+        prompt_tokens.store(now.prompt_tokens, kRelaxed);
+        output_tokens.store(now.output_tokens, kRelaxed);
+        preemptions.store(now.preemptions, kRelaxed);
     }
 
     std::unique_ptr<EngineCore> core;  // the thread's own, but for what never changes
@@ -114,15 +114,15 @@ void Engine::cancel(std::uint64_t id) {
 }
 
 EngineStats Engine::stats() const {
-    constexpr auto relaxed = std::memory_order_relaxed;
-    return {.running = impl_->running.load(relaxed),
-            .waiting = impl_->waiting.load(relaxed),
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    return {.running = impl_->running.load(kRelaxed),
+            .waiting = impl_->waiting.load(kRelaxed),
             .pages_total = impl_->core->config().pages,
-            .pages_used = impl_->pages_used.load(relaxed),
-            .steps = impl_->steps.load(relaxed),
-            .prompt_tokens = impl_->prompt_tokens.load(relaxed),
-            .output_tokens = impl_->output_tokens.load(relaxed),
-            .preemptions = impl_->preemptions.load(relaxed)};
+            .pages_used = impl_->pages_used.load(kRelaxed),
+            .steps = impl_->steps.load(kRelaxed),
+            .prompt_tokens = impl_->prompt_tokens.load(kRelaxed),
+            .output_tokens = impl_->output_tokens.load(kRelaxed),
+            .preemptions = impl_->preemptions.load(kRelaxed)};
 }
 
 const ModelConfig& Engine::model_config() const {

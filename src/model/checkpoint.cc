@@ -42,7 +42,7 @@ bool is_plain_file_name(std::string_view name) {
 // What was found wrong: every message up to a limit, and the status of the first.
 class Findings {
   public:
-    void add(Status status) {
+    void add(const Status& status) {
         if (count_++ == 0) first_ = status;
         if (messages_.size() < kProblemsMax) messages_.push_back(status.message());
     }
@@ -136,7 +136,7 @@ class CheckpointOpener {
             if (!std::filesystem::exists(path(kSingleName), ignored))
                 return error(StatusCode::not_found, "{} has neither {} nor {}", checkpoint_->dir_,
                              kIndexName, kSingleName);
-            shard_names_.push_back(kSingleName);
+            shard_names_.emplace_back(kSingleName);
             return {};
         }
         FATHOM_ASSIGN(SafetensorsIndex index, read_safetensors_index(file));

@@ -38,6 +38,7 @@ TEST(Safetensors, WritesWhatItReadsAndAlignsIt) {
     EXPECT_EQ(floats->shape_text(), "[2, 3]");
     EXPECT_EQ(floats->elements(), 6);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(floats->data) % 4, 0u);
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): the bytes are what is asked for
     EXPECT_EQ(std::memcmp(floats->data, f.data(), 24), 0);
     EXPECT_EQ((*file)->tensor("bytes")->data[2], 7);
     EXPECT_EQ((*file)->tensor("empty")->bytes, 0u);
