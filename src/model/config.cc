@@ -275,15 +275,15 @@ void read_experts(Fields& text, ModelConfig& c) {
 
 void read_compression(Fields& text, ModelConfig& c) {
     const int last = static_cast<int>(c.layers) - 1;
-    constexpr auto kLayers = static_cast<std::size_t>(kLayersMax);
+    constexpr auto kListMax = static_cast<std::size_t>(kLayersMax);
     c.draft_stages = text.integer(kStages, 0, kDraftStagesMax, 0);
     c.compress_ratios =
-        text.list<int>(kRatios, 0, 2, kLayers + static_cast<std::size_t>(kDraftStagesMax), true);
-    c.kv_sources = text.list<int>(kKvSources, 0, last, kLayers, true);
-    c.index_sources = text.list<int>(kIndexSources, 0, last, kLayers, true);
+        text.list<int>(kRatios, 0, 2, kListMax + static_cast<std::size_t>(kDraftStagesMax), true);
+    c.kv_sources = text.list<int>(kKvSources, 0, last, kListMax, true);
+    c.index_sources = text.list<int>(kIndexSources, 0, last, kListMax, true);
     c.index_k_sources = text.find(kIndexKSources) == nullptr
                             ? c.kv_sources
-                            : text.list<int>(kIndexKSources, 0, last, kLayers, true);
+                            : text.list<int>(kIndexKSources, 0, last, kListMax, true);
     c.fp4_main_kv = text.flag(same("use_fp4_sparse_kv"), true);
 
     const std::optional<std::int64_t> unused =
