@@ -24,6 +24,27 @@ bool usable_id(const Json* id) {
     return id != nullptr && (id->is_string() || id->is_integer());
 }
 
+enum class LineEnd { newline, end_of_file, too_long, no_line };
+
+// Reads one line without its newline; of a line over the limit only the beginning. (getline knows
+// no limit.)
+LineEnd read_line(std::streambuf& bytes, std::string& text) {
+    text.clear();
+    int c = bytes.sbumpc();
+    if (c == std::char_traits<char>::eof()) return LineEnd::no_line;
+    for (; c != std::char_traits<char>::eof(); c = bytes.sbumpc()) {
+        if (c == '\n') return LineEnd::newline;
+        if (text.size() >= kBatchLineBytesMax) return LineEnd::too_long;
+        text.push_back(static_cast<char>(c));
+    }
+    return LineEnd::end_of_file;
+}
+
+Status line_too_long(const std::string& path, std::int64_t number) {
+    return invalid_argument("{}:{}: a line of more than {} bytes", path, number,
+                            kBatchLineBytesMax);
+}
+
 }  // namespace
 
 Json batch_id(const Result<Json>& line, std::int64_t line_number) {
@@ -53,18 +74,11 @@ BatchInput::~BatchInput() = default;
 
 Result<std::optional<BatchInput::Line>> BatchInput::next() {
     Line line;
-    // getline cannot be told a limit; characters can.
-    for (std::streambuf* bytes = impl_->file.rdbuf();;) {
-        line.text.clear();
-        int c = bytes->sbumpc();
-        if (c == std::char_traits<char>::eof()) return std::optional<Line>();
+    for (;;) {
+        const LineEnd end = read_line(*impl_->file.rdbuf(), line.text);
+        if (end == LineEnd::no_line) return std::optional<Line>();
         line.number = ++impl_->number;
-        for (; c != std::char_traits<char>::eof() && c != '\n'; c = bytes->sbumpc()) {
-            if (line.text.size() >= kBatchLineBytesMax)
-                return invalid_argument("{}:{}: a line of more than {} bytes", impl_->path,
-                                        line.number, kBatchLineBytesMax);
-            line.text.push_back(static_cast<char>(c));
-        }
+        if (end == LineEnd::too_long) return line_too_long(impl_->path, line.number);
         if (!blank(line.text)) return std::optional<Line>(std::move(line));
     }
 }
@@ -80,30 +94,38 @@ Result<std::int64_t> BatchInput::count(const std::string& path) {
 Result<std::unique_ptr<BatchOutput>> BatchOutput::open(const std::string& path) {
     std::unique_ptr<BatchOutput> output(new BatchOutput);
     output->path_ = path;
-    output->fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    output->fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (output->fd_ < 0) return file_error(path, "cannot open for writing");
 
-    std::ifstream file(path, std::ios::binary);
-    std::int64_t good_bytes = 0;
-    bool torn = false;
-    std::string text;
-    for (std::int64_t number = 1; std::getline(file, text); ++number) {
-        const Result<Json> parsed = parse_json(text);
-        const bool whole = !file.eof() && parsed.ok() && usable_id(parsed->find("id"));
-        if (!whole && !file.eof() && file.peek() != std::char_traits<char>::eof())
-            return error(StatusCode::data_loss,
-                         "{}:{}: not an answer of a batch; only the last line may be torn", path,
-                         number);
-        if (whole) {
-            output->done_.push_back(*parsed->find("id"));
-            good_bytes += static_cast<std::int64_t>(text.size()) + 1;
-        } else {
-            torn = true;
-        }
-    }
-    if (torn && ftruncate(output->fd_, good_bytes) != 0)
-        return file_error(path, "cannot drop the torn last line");
+    struct stat facts {};
+    if (fstat(output->fd_, &facts) != 0) return file_error(path, "cannot open for writing");
+    // A pipe or a device holds no answers of an earlier run, and may not end when read.
+    if (S_ISREG(facts.st_mode)) FATHOM_RETURN_IF_ERROR(output->read_earlier_answers());
     return output;
+}
+
+Status BatchOutput::read_earlier_answers() {
+    std::ifstream file(path_, std::ios::binary);
+    std::int64_t good_bytes = 0;
+    std::string text;
+    for (std::int64_t number = 1;; ++number) {
+        const LineEnd end = read_line(*file.rdbuf(), text);
+        if (end == LineEnd::no_line) return {};
+        if (end == LineEnd::too_long) return line_too_long(path_, number);
+        const Result<Json> parsed = parse_json(text);
+        if (end == LineEnd::newline && parsed.ok() && usable_id(parsed->find("id"))) {
+            done_.push_back(*parsed->find("id"));
+            good_bytes += static_cast<std::int64_t>(text.size()) + 1;
+            continue;
+        }
+        if (file.rdbuf()->sgetc() != std::char_traits<char>::eof())
+            return error(StatusCode::data_loss,
+                         "{}:{}: not an answer of a batch; only the last line may be torn", path_,
+                         number);
+        if (ftruncate(fd_, good_bytes) != 0)
+            return file_error(path_, "cannot drop the torn last line");
+        return {};
+    }
 }
 
 BatchOutput::~BatchOutput() {

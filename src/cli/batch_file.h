@@ -47,7 +47,7 @@ class BatchInput {
 class BatchOutput {
   public:
     // Opens for appending; creates the file, or drops a torn last line. A damaged line elsewhere is
-    // data_loss.
+    // data_loss. Only a regular file is read: a pipe or device has no earlier answers.
     static Result<std::unique_ptr<BatchOutput>> open(const std::string& path);
     ~BatchOutput();
     BatchOutput(const BatchOutput&) = delete;
@@ -61,6 +61,8 @@ class BatchOutput {
 
   private:
     BatchOutput() = default;
+    Status read_earlier_answers();
+
     std::string path_;
     int fd_ = -1;
     std::vector<Json> done_;

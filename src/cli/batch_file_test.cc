@@ -1,5 +1,6 @@
 #include "cli/batch_file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -76,6 +77,14 @@ TEST_F(BatchFile, DamageInTheMiddleIsRefused) {
     EXPECT_EQ(output.status().code(), StatusCode::data_loss);
     EXPECT_NE(output.status().message().find(":2: not an answer"), std::string::npos)
         << output.status().message();
+}
+
+TEST(BatchOutput, ADeviceIsWrittenAndNeverRead) {
+    // Reading /dev/full back would never end.
+    auto output = BatchOutput::open("/dev/full");
+    ASSERT_TRUE(output.ok()) << output.status().message();
+    EXPECT_TRUE((*output)->done().empty());
+    EXPECT_THAT((*output)->append("{}").message(), ::testing::HasSubstr("/dev/full: cannot write"));
 }
 
 }  // namespace
