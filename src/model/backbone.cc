@@ -84,51 +84,8 @@ Backbone::Backbone(std::shared_ptr<const Checkpoint> checkpoint,
       rope_compress_(make_rope_table(config_.compress_rope_theta, config_.rope_dim, config_.yarn)),
       token_map_(std::move(token_map)),
       hashes_(std::move(hashes)),
-      act_(options.numerics.mode == NumericMode::fp32 ? DType::f32 : DType::bf16) {
-    reserve_workspace();
-}
-
-void Backbone::reserve_workspace() {
-    const ModelConfig& c = config_;
-    const std::int64_t n = options_.rows_max;
-    x_streams_.reserve(n * c.streams, c.hidden, act_);
-    for (Buffer* buffer : {&x_in_, &x_q8_, &y_, &head_in_, &head_norm_})
-        buffer->reserve(n, c.hidden, act_);
-    for (Buffer* buffer : {&q_a_, &q_latent_, &q_latent_q8_})
-        buffer->reserve(n, c.q_lora_rank, act_);
-    for (Buffer* buffer : {&q_, &o_})
-        buffer->reserve(n, c.heads * c.head_dim, act_);
-    for (Buffer* buffer : {&z_, &z_q8_})
-        buffer->reserve(n, c.o_groups * c.o_lora_rank, act_);
-    kv_.reserve(n, c.head_dim, act_);
-    for (Buffer* buffer : {&u_, &g_, &u0_, &g0_, &u1_, &g1_})
-        buffer->reserve(n, c.head_dim, DType::f32);
-    for (Buffer* buffer : {&pooled_, &latent_, &latent_rotated_})
-        buffer->reserve(n, c.head_dim, act_);
-    for (Buffer* buffer : {&index_k_a_, &index_k_})
-        buffer->reserve(n, c.index_dim, act_);
-    index_q_.reserve(n, c.index_heads * c.index_dim, act_);
-    index_w_.reserve(n, c.index_heads, act_);
-    if (!c.engram_layers.empty()) {
-        for (Buffer* buffer : {&engram_in_, &engram_q8_})
-            buffer->reserve(n, c.engram_columns() * c.engram_head_dim, act_);
-        engram_kv_.reserve(n, (c.streams + 1) * c.hidden, act_);
-    }
-    window_bytes_.resize(
-        static_cast<std::size_t>(n * (kv_value_bytes(layout_.window_format, c.head_dim) +
-                                      kv_scale_bytes(layout_.window_format, c.head_dim))));
-}
-
-std::int64_t Backbone::workspace_bytes() const {
-    std::int64_t bytes = static_cast<std::int64_t>(window_bytes_.size());
-    for (const Buffer* buffer :
-         {&x_streams_, &x_in_,     &x_q8_,    &y_,       &q_a_,       &q_latent_,  &q_latent_q8_,
-          &q_,         &o_,        &z_,       &z_q8_,    &kv_,        &u_,         &g_,
-          &u0_,        &g0_,       &u1_,      &g1_,      &pooled_,    &latent_,    &latent_rotated_,
-          &index_k_a_, &index_k_,  &index_q_, &index_w_, &engram_in_, &engram_q8_, &engram_kv_,
-          &head_in_,   &head_norm_})
-        bytes += buffer->bytes();
-    return bytes;
+      work_(config_, options) {
+    work_.allocate();
 }
 
 ConstRows Backbone::quantised(ConstRows x, Buffer& scratch) {
@@ -152,7 +109,7 @@ void Backbone::forward(std::span<const StepSpan> spans, Rows logits, Probe* prob
 
 // model.md 3.1
 void Backbone::embed() {
-    const Rows x = x_streams_.view(batch_.rows, config_.streams * config_.hidden);
+    const Rows x = work_.x_streams.view(batch_.rows, config_.streams * config_.hidden);
     for (std::int64_t i = 0; i < batch_.rows; ++i) {
         const SequenceState& sequence =
             *batch_.spans[static_cast<std::size_t>(batch_.span_of[static_cast<std::size_t>(i)])]
@@ -188,8 +145,8 @@ void Backbone::block(int layer) {
     const LayerWeights& w = weights(layer);
     if (role(layer).engram >= 0) engram(layer);
 
-    Rows streams = x_streams_.view(batch_.rows * h);
-    Rows x = x_in_.view(batch_.rows);
+    Rows streams = work_.x_streams.view(batch_.rows * h);
+    Rows x = work_.x_in.view(batch_.rows);
     ops_.mhc_collapse(streams, h, pre_, x);
     ops_.rms_norm(x, w.attn_norm.data(), config_.norm_eps, x);
     probe_rows(layer, "attn_in", x);
@@ -197,7 +154,7 @@ void Backbone::block(int layer) {
     if (layer == config_.boundary()) {
         drop_encoder_rows();
         if (batch_.rows == 0) return;
-        streams = x_streams_.view(batch_.rows * h);
+        streams = work_.x_streams.view(batch_.rows * h);
     }
 
     const auto rows = static_cast<std::size_t>(batch_.rows);
@@ -209,7 +166,7 @@ void Backbone::block(int layer) {
     probe_floats(layer, "attn_post", post_, h);
     probe_floats(layer, "attn_comb", comb_, h * h);
     attention(layer);
-    ops_.mhc_expand(streams, h, y_.view(batch_.rows), post_, comb_);
+    ops_.mhc_expand(streams, h, work_.y.view(batch_.rows), post_, comb_);
     probe_rows(layer, "X_mid", streams, h);
 
     pre_.swap(next_pre_);  // A_pre collapses for the experts
@@ -217,7 +174,7 @@ void Backbone::block(int layer) {
     probe_floats(layer, "ffn_post", post_, h);
     probe_floats(layer, "ffn_comb", comb_, h * h);
     experts(layer, pre_);
-    ops_.mhc_expand(streams, h, y_.view(batch_.rows), post_, comb_);
+    ops_.mhc_expand(streams, h, work_.y.view(batch_.rows), post_, comb_);
     pre_.swap(next_pre_);  // F_pre is handed to the next block
     probe_rows(layer, "X", streams, h);
     probe_floats(layer, "pre", pre_, h);
@@ -235,12 +192,12 @@ void Backbone::engram(int layer) {
                     std::span(engram_ids_)
                         .subspan(static_cast<std::size_t>(span.first_row * columns),
                                  static_cast<std::size_t>(span.count * columns)));
-    const Rows in = engram_in_.view(batch_.rows);
+    const Rows in = work_.engram_in.view(batch_.rows);
     ops_.engram_lookup(w.engram.table, engram_ids_, columns, in);
-    const Rows kv = engram_kv_.view(batch_.rows);
-    ops_.linear(quantised(in, engram_q8_), *w.engram.wkv, kv);
+    const Rows kv = work_.engram_kv.view(batch_.rows);
+    ops_.linear(quantised(in, work_.engram_q8), *w.engram.wkv, kv);
     engram_gates_.resize(static_cast<std::size_t>(batch_.rows * config_.streams));
-    const Rows streams = x_streams_.view(batch_.rows * config_.streams);
+    const Rows streams = work_.x_streams.view(batch_.rows * config_.streams);
     ops_.engram_gate({.x = streams,
                       .kv = kv,
                       .q_weight = w.engram.q_weight.data(),
@@ -260,8 +217,8 @@ void Backbone::engram(int layer) {
 // model.md 3.10
 void Backbone::experts(int layer, std::span<const float> pre) {
     const LayerWeights& w = weights(layer);
-    const Rows x = x_in_.view(batch_.rows);
-    ops_.mhc_collapse(x_streams_.view(batch_.rows * config_.streams), config_.streams, pre, x);
+    const Rows x = work_.x_in.view(batch_.rows);
+    ops_.mhc_collapse(work_.x_streams.view(batch_.rows * config_.streams), config_.streams, pre, x);
     ops_.rms_norm(x, w.ffn_norm.data(), config_.norm_eps, x);
     probe_rows(layer, "ffn_in", x);
     const std::int64_t k = config_.experts_per_token;
@@ -281,8 +238,8 @@ void Backbone::experts(int layer, std::span<const float> pre) {
         probe_->ints(layer, "experts", expert_ids_, k, batch_.positions);
         probe_floats(layer, "expert_weights", expert_weights_, k);
     }
-    const Rows y = y_.view(batch_.rows);
-    ops_.moe({.x_q8 = quantised(x, x_q8_),
+    const Rows y = work_.y.view(batch_.rows);
+    ops_.moe({.x_q8 = quantised(x, work_.x_q8),
               .top_k = k,
               .experts = expert_ids_,
               .weights = expert_weights_,
@@ -298,8 +255,8 @@ void Backbone::experts(int layer, std::span<const float> pre) {
 void Backbone::drop_encoder_rows() {
     Batch rest = keep_decoder_rows(batch_, kept_);
     if (rest.rows == batch_.rows) return;
-    compact_rows(x_streams_.view(batch_.rows, config_.streams * config_.hidden), kept_);
-    compact_rows(x_in_.view(batch_.rows), kept_);
+    compact_rows(work_.x_streams.view(batch_.rows, config_.streams * config_.hidden), kept_);
+    compact_rows(work_.x_in.view(batch_.rows), kept_);
     compact_rows({.data = pre_.data(),
                   .dtype = DType::f32,
                   .rows = batch_.rows,
@@ -318,11 +275,12 @@ void Backbone::head(Rows logits) {
             if (span.start + i >= span.logits_begin) wanted.push_back(span.first_row + i);
     FATHOM_CHECK(logits.rows == static_cast<std::int64_t>(wanted.size()));
     if (batch_.rows == 0 || wanted.empty()) return;
-    const Rows h = head_in_.view(batch_.rows);
-    ops_.mhc_collapse(x_streams_.view(batch_.rows * config_.streams), config_.streams, pre_, h);
+    const Rows h = work_.head_in.view(batch_.rows);
+    ops_.mhc_collapse(work_.x_streams.view(batch_.rows * config_.streams), config_.streams, pre_,
+                      h);
     probe_rows(-1, "final_hidden", h);
     compact_rows(h, wanted);
-    const Rows normed = head_norm_.view(logits.rows);
+    const Rows normed = work_.head_norm.view(logits.rows);
     ops_.rms_norm(row_range(h, 0, logits.rows), weights_.norm.data(), config_.norm_eps, normed);
     ops_.linear(normed, *weights_.head, logits);
 }

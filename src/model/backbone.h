@@ -15,31 +15,9 @@
 #include "model/engram.h"
 #include "model/model.h"
 #include "model/weights.h"
+#include "model/workspace.h"
 
 namespace fathom {
-
-// A reusable matrix buffer; view() gives its first n rows.
-class Buffer {
-  public:
-    void reserve(std::int64_t rows, std::int64_t cols, DType dtype) {
-        dtype_ = dtype;
-        cols_ = cols;
-        // Elements of 8 bytes keep every dtype aligned.
-        memory_.resize(static_cast<std::size_t>((rows * cols * dtype_bytes(dtype) + 7) / 8));
-    }
-    Rows view(std::int64_t rows) { return view(rows, cols_); }
-    // The same memory with another row length (streams side by side or below each other).
-    Rows view(std::int64_t rows, std::int64_t cols) {
-        return {
-            .data = memory_.data(), .dtype = dtype_, .rows = rows, .cols = cols, .stride = cols};
-    }
-    std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.size()) * 8; }
-
-  private:
-    std::vector<std::uint64_t> memory_;
-    DType dtype_ = DType::bf16;
-    std::int64_t cols_ = 0;
-};
 
 // What an index source publishes for the layers that share its selection, one list a row of the
 // batch.
@@ -65,7 +43,7 @@ class Backbone final : public Model {
     const ModelOptions& options() const override { return options_; }
     void forward(std::span<const StepSpan> spans, Rows logits, Probe* probe) override;
     std::int64_t packed_bytes() const override { return weights_.packed_bytes(); }
-    std::int64_t workspace_bytes() const override;
+    std::int64_t workspace_bytes() const override { return work_.bytes(); }
 
   private:
     bool real() const { return options_.numerics.mode == NumericMode::real; }
@@ -82,7 +60,6 @@ class Backbone final : public Model {
     // the fp32 mode.
     ConstRows quantised(ConstRows x, Buffer& scratch);
 
-    void reserve_workspace();
     void embed();
     void block(int layer);
     void engram(int layer);
@@ -124,7 +101,6 @@ class Backbone final : public Model {
     RopeTable rope_window_, rope_compress_;
     std::vector<std::int32_t> token_map_;
     std::vector<EngramHash> hashes_;
-    DType act_;
 
     // State of the step in progress.
     Probe* probe_ = nullptr;
@@ -145,17 +121,7 @@ class Backbone final : public Model {
     std::vector<float> expert_weights_;
     std::vector<std::int64_t> engram_ids_;
     std::vector<float> engram_gates_;
-    std::vector<std::uint8_t> window_bytes_;  // this step's window rows of one layer, stored form
-
-    // Workspace.
-    Buffer x_streams_;                                        // X: [rows · streams, hidden]
-    Buffer x_in_, x_q8_, y_;                                  // sublayer input, its Q8 form, output
-    Buffer q_a_, q_latent_, q_latent_q8_, q_, o_, z_, z_q8_;  // attention
-    Buffer kv_;
-    Buffer u_, g_, u0_, g0_, u1_, g1_, pooled_, latent_, latent_rotated_, index_k_a_, index_k_;
-    Buffer index_q_, index_w_;
-    Buffer engram_in_, engram_q8_, engram_kv_;
-    Buffer head_in_, head_norm_;
+    Workspace work_;
 };
 
 }  // namespace fathom

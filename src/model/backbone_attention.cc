@@ -12,16 +12,16 @@ namespace fathom {
 void Backbone::attention(int layer) {
     const LayerWeights& w = weights(layer);
     const std::int64_t n = batch_.rows;
-    const Rows x = x_in_.view(n);
-    const ConstRows x_q8 = quantised(x, x_q8_);
+    const Rows x = work_.x_in.view(n);
+    const ConstRows x_q8 = quantised(x, work_.x_q8);
 
-    const Rows q_a = q_a_.view(n);
+    const Rows q_a = work_.q_a.view(n);
     ops_.linear(x_q8, *w.wq_a, q_a);
-    const Rows q_latent = q_latent_.view(n);
+    const Rows q_latent = work_.q_latent.view(n);
     ops_.rms_norm(q_a, w.q_norm.data(), config_.norm_eps, q_latent);
     probe_rows(layer, "q_latent", q_latent);
-    const ConstRows q_latent_q8 = quantised(q_latent, q_latent_q8_);
-    const Rows q = q_.view(n);
+    const ConstRows q_latent_q8 = quantised(q_latent, work_.q_latent_q8);
+    const Rows q = work_.q.view(n);
     ops_.linear(q_latent_q8, *w.wq_b, q);
     ops_.rope(q, config_.heads, config_.head_dim, batch_.positions, rope_table(layer), false);
     probe_rows(layer, "q", q);
@@ -29,7 +29,7 @@ void Backbone::attention(int layer) {
     window_rows(layer, x_q8);
     if (role(layer).runs_indexer) select(layer, x, q_latent_q8);
     attention_lists(layer);
-    const Rows o = o_.view(n);
+    const Rows o = work_.o.view(n);
     ops_.sparse_attention(
         {.q = q,
          .heads = config_.heads,
@@ -45,10 +45,10 @@ void Backbone::attention(int layer) {
     // In the reference form wo_a multiplies the bf16 rows as they are; WoA::fp8 quantises them
     // first.
     if (real() && options_.numerics.woa == WoA::fp8) ops_.q8_round_trip(o, o);
-    const Rows z = z_.view(n);
+    const Rows z = work_.z.view(n);
     ops_.grouped_linear(o, *w.wo_a, config_.o_groups, z);
-    const Rows y = y_.view(n);
-    ops_.linear(quantised(z, z_q8_), *w.wo_b, y);
+    const Rows y = work_.y.view(n);
+    ops_.linear(quantised(z, work_.z_q8), *w.wo_b, y);
     probe_rows(layer, "attn_out", y);
 }
 
@@ -57,7 +57,7 @@ void Backbone::attention(int layer) {
 void Backbone::window_rows(int layer, ConstRows x_q8) {
     const LayerWeights& w = weights(layer);
     const std::int64_t n = batch_.rows;
-    const Rows kv = kv_.view(n);
+    const Rows kv = work_.kv.view(n);
     ops_.linear(x_q8, *w.wkv, kv);
     ops_.rms_norm(kv, w.kv_norm.data(), config_.norm_eps, kv);
     ops_.rope(kv, 1, config_.head_dim, batch_.positions, rope_table(layer), false);
@@ -66,13 +66,14 @@ void Backbone::window_rows(int layer, ConstRows x_q8) {
     const KvFormat format = layout_.window_format;
     const std::int64_t value_bytes = kv_value_bytes(format, config_.head_dim);
     const std::int64_t scale_bytes = kv_scale_bytes(format, config_.head_dim);
+    // Values of all rows, then scales of all rows.
+    auto* stored_rows = static_cast<std::uint8_t*>(work_.window_rows.view(n).data);
     window_dst_.resize(static_cast<std::size_t>(n));
     for (std::int64_t i = 0; i < n; ++i)
         window_dst_[static_cast<std::size_t>(i)] = {
-            window_bytes_.data() + i * value_bytes,
-            scale_bytes == 0
-                ? nullptr
-                : window_bytes_.data() + options_.rows_max * value_bytes + i * scale_bytes};
+            stored_rows + i * value_bytes,
+            scale_bytes == 0 ? nullptr
+                             : stored_rows + options_.rows_max * value_bytes + i * scale_bytes};
     ops_.store_kv(kv, KvKind::window, format, window_dst_);
     if (probe_ == nullptr) return;
     std::vector<ConstKvRow> stored;

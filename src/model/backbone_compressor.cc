@@ -45,15 +45,15 @@ std::int64_t Backbone::pool_pairs(int layer, ConstRows x) {
     const LayerWeights& w = weights(layer);
     const KvLayout::Owner& owner = *layout_.owner(layer);
     const int pending = pending_number(layer);
-    const Rows u = u_.view(batch_.rows);
-    const Rows g = g_.view(batch_.rows);
+    const Rows u = work_.u.view(batch_.rows);
+    const Rows g = work_.g.view(batch_.rows);
     ops_.linear(x, *w.compressor.wkv, u);
     ops_.linear(x, *w.compressor.gate, g);
 
-    const Rows u0 = u0_.view(batch_.rows);
-    const Rows g0 = g0_.view(batch_.rows);
-    const Rows u1 = u1_.view(batch_.rows);
-    const Rows g1 = g1_.view(batch_.rows);
+    const Rows u0 = work_.u0.view(batch_.rows);
+    const Rows g0 = work_.g0.view(batch_.rows);
+    const Rows u1 = work_.u1.view(batch_.rows);
+    const Rows g1 = work_.g1.view(batch_.rows);
     std::int64_t count = 0;
     for (const BatchSpan& span : batch_.spans) {
         const SequenceState& sequence = *span.sequence;
@@ -88,14 +88,14 @@ std::int64_t Backbone::pool_pairs(int layer, ConstRows x) {
         }
     }
     if (count > 0)
-        ops_.compress_pair(u0_.view(count), g0_.view(count), u1_.view(count), g1_.view(count),
-                           pooled_.view(count));
+        ops_.compress_pair(work_.u0.view(count), work_.g0.view(count), work_.u1.view(count),
+                           work_.g1.view(count), work_.pooled.view(count));
     return count;
 }
 
 void Backbone::single_latents(int layer, ConstRows x) {
     const KvLayout::Owner& owner = *layout_.owner(layer);
-    ops_.linear(x, *weights(layer).compressor.wkv, pooled_.view(batch_.rows));
+    ops_.linear(x, *weights(layer).compressor.wkv, work_.pooled.view(batch_.rows));
     for (const BatchSpan& span : batch_.spans) {
         const PagedRows index_rows = layout_.index_rows(owner, span.sequence->pages);
         const PagedRows main_rows = layout_.main_rows(owner, span.sequence->pages);
@@ -136,13 +136,13 @@ void Backbone::store_owner_rows(int layer, std::int64_t count) {
         probe_->rows(layer, name, x, 1, groups);
     };
 
-    const Rows latent = latent_.view(count);
-    ops_.rms_norm(pooled_.view(count), w.compressor.norm.data(), config_.norm_eps, latent);
+    const Rows latent = work_.latent.view(count);
+    ops_.rms_norm(work_.pooled.view(count), w.compressor.norm.data(), config_.norm_eps, latent);
     probe("latent", latent);
 
     if (role(layer).owns_index_k) {
-        const Rows product = index_k_a_.view(count);
-        const Rows key = index_k_.view(count);
+        const Rows product = work_.index_k_product.view(count);
+        const Rows key = work_.index_k.view(count);
         ops_.linear(latent, *w.indexer.wk, product);
         ops_.rms_norm(product, w.indexer.k_norm.data(), config_.norm_eps, key);
         ops_.rope(key, 1, config_.index_dim, group_positions_, rope_table(layer), false);
@@ -151,7 +151,7 @@ void Backbone::store_owner_rows(int layer, std::int64_t count) {
         probe_stored("index_k", group_index_dst_, layout_.index_format, key);
     }
 
-    const Rows rotated = latent_rotated_.view(count);
+    const Rows rotated = work_.latent_rotated.view(count);
     std::memcpy(rotated.data, latent.data,
                 static_cast<std::size_t>(count * latent.stride * dtype_bytes(latent.dtype)));
     ops_.rope(rotated, 1, config_.head_dim, group_positions_, rope_table(layer), false);

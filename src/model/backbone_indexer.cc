@@ -10,13 +10,6 @@
 
 namespace fathom {
 
-namespace {
-
-// Scores of a group of rows are held at a time: 16 MiB, or one row when its context is longer.
-constexpr std::int64_t kScoresHeld = std::int64_t{4} << 20;
-
-}  // namespace
-
 std::int64_t Backbone::visible(int layer, std::int64_t row) const {
     return (batch_.positions[static_cast<std::size_t>(row)] + 1) / role(layer).ratio;
 }
@@ -52,13 +45,14 @@ void Backbone::select(int layer, ConstRows x, ConstRows q_latent_q8) {
         scoring |= needs_scores(layer, row);
     if (scoring) index_queries(layer, x, q_latent_q8);
 
+    // Scores are held for a group of rows at a time, or for one row when its context is longer.
     std::int64_t first = 0;
     while (first < batch_.rows) {
         std::int64_t last = first;
         std::int64_t held = 0;
         while (last < batch_.rows) {
             const std::int64_t entries = needs_scores(layer, last) ? visible(layer, last) : 0;
-            if (last > first && held + entries > kScoresHeld) break;
+            if (last > first && held + entries > kIndexScoresHeld) break;
             held += entries;
             ++last;
         }
@@ -83,13 +77,13 @@ void Backbone::select(int layer, ConstRows x, ConstRows q_latent_q8) {
 
 void Backbone::index_queries(int layer, ConstRows x, ConstRows q_latent_q8) {
     const IndexerWeights& w = weights(layer).indexer;
-    const Rows q = index_q_.view(batch_.rows);
+    const Rows q = work_.index_q.view(batch_.rows);
     ops_.linear(q_latent_q8, *w.wq_b, q);
     ops_.rope(q, config_.index_heads, config_.index_dim, batch_.positions, rope_table(layer),
               false);
     if (real()) ops_.index_round_trip(q);
     probe_rows(layer, "index_q", q);
-    const Rows head_weights = index_w_.view(batch_.rows);
+    const Rows head_weights = work_.index_w.view(batch_.rows);
     ops_.linear(x, *w.head_weights, head_weights);
     const float scale = static_cast<float>(
         1.0 / std::sqrt(static_cast<double>(config_.index_dim * config_.index_heads)));
@@ -141,7 +135,7 @@ void Backbone::score_rows(int layer, std::int64_t first, std::int64_t last) {
         queries[i].scores = std::span(scores_).subspan(at, lengths[i]);
         at += lengths[i];
     }
-    ops_.index_scores({.q = index_q_.view(batch_.rows),
+    ops_.index_scores({.q = work_.index_q.view(batch_.rows),
                        .w = ConstRows(index_weights_.data(), DType::f32, batch_.rows,
                                       config_.index_heads, config_.index_heads),
                        .heads = config_.index_heads,

@@ -17,21 +17,26 @@ std::int64_t row_bytes(KvFormat format, std::int64_t dim) {
 
 }  // namespace
 
+KvFormat window_format(CacheStorage storage, NumericMode mode) {
+    if (mode == NumericMode::fp32 || storage == CacheStorage::f32) return KvFormat::f32;
+    return storage == CacheStorage::bf16 ? KvFormat::bf16 : KvFormat::window_fp8;
+}
+
 KvLayout make_kv_layout(const ModelConfig& config, CacheStorage storage) {
     KvLayout layout;
     switch (storage) {
         case CacheStorage::packed:
             layout.index_format = KvFormat::index_fp4;
             layout.main_format = config.fp4_main_kv ? KvFormat::main_fp4 : KvFormat::window_fp8;
-            layout.window_format = KvFormat::window_fp8;
             break;
         case CacheStorage::bf16:
-            layout.index_format = layout.main_format = layout.window_format = KvFormat::bf16;
+            layout.index_format = layout.main_format = KvFormat::bf16;
             break;
         case CacheStorage::f32:
-            layout.index_format = layout.main_format = layout.window_format = KvFormat::f32;
+            layout.index_format = layout.main_format = KvFormat::f32;
             break;
     }
+    layout.window_format = window_format(storage, NumericMode::real);
     layout.index_dim = config.index_dim;
     layout.head_dim = config.head_dim;
     layout.window = config.window;

@@ -59,6 +59,9 @@ struct KvLayout {
     PagedRows main_rows(const Owner& owner, std::span<std::uint8_t* const> pages) const;
 };
 
+// How window rows are stored; the fp32 mode always keeps f32.
+KvFormat window_format(CacheStorage storage, NumericMode mode);
+
 KvLayout make_kv_layout(const ModelConfig& config, CacheStorage storage);
 
 class PageArena {

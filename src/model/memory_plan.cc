@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "model/inventory.h"
+#include "model/workspace.h"
 
 namespace fathom {
 namespace {
@@ -129,22 +130,17 @@ std::int64_t copied_vector_bytes(const ModelConfig& config) {
     return bytes;
 }
 
-// Buffers for the rows of one step: the streams, each operator's input and output, and a share for
-// what a back end keeps inside an operator.
-std::int64_t workspace_bytes(const ModelConfig& c, const ModelOptions& options) {
-    const bool f32 = options.numerics.mode == NumericMode::fp32;
-    const std::int64_t act = f32 ? 4 : 2;
-    std::int64_t numbers = (c.streams + 5) * c.hidden + 3 * c.q_lora_rank +
-                           2 * c.heads * c.head_dim + 2 * c.o_groups * c.o_lora_rank +
-                           4 * c.head_dim + (2 + c.index_heads) * c.index_dim + c.index_heads;
-    if (!c.engram_layers.empty())
-        numbers += 2 * c.engram_columns() * c.engram_head_dim + (c.streams + 1) * c.hidden;
-    const std::int64_t floats = 6 * c.head_dim + 3 * c.expert_inter + c.hidden + c.index_heads;
-    const std::int64_t window = 4 * c.head_dim;
-    // Index scores of one batch of queries; one query with the longest context may exceed it.
-    const std::int64_t scores =
-        c.index_sources.empty() ? 0 : 4 * std::max(std::int64_t{4} << 20, c.max_positions);
-    return options.rows_max * (act * numbers + 4 * floats + window) + scores;
+// Matrices of one step, the key and selection lists of its rows, and scores.
+std::int64_t workspace_bytes(const ModelConfig& config, const ModelOptions& options) {
+    const std::int64_t lists =
+        options.rows_max * (config.window * static_cast<std::int64_t>(sizeof(ConstKvRow)) +
+                            static_cast<std::int64_t>(sizeof(std::int32_t)) *
+                                (config.index_topk + config.candidate_blocks));
+    const std::int64_t scores = config.index_sources.empty()
+                                    ? 0
+                                    : static_cast<std::int64_t>(sizeof(float)) *
+                                          std::max(kIndexScoresHeld, config.max_positions);
+    return Workspace(config, options).bytes() + lists + scores;
 }
 
 std::int64_t engram_bytes(const Checkpoint& checkpoint) {
@@ -210,6 +206,11 @@ MemoryPlan plan_memory(const Checkpoint& checkpoint, const MemoryRequest& reques
         request.sequences * layout.state_bytes, false, "the number of sequences");
     add(fmt::format("workspace of {} rows", options.rows_max), workspace_bytes(config, options),
         false, "the rows of a step");
+    // At most one row a sequence is sampled in a step.
+    const std::int64_t sampled = std::min(request.sequences, options.rows_max);
+    add(fmt::format("logits of {} rows", sampled),
+        sampled * config.vocab_size * static_cast<std::int64_t>(sizeof(float)), false,
+        "the number of sequences");
     plan.limit_bytes = request.limit_bytes > 0 ? request.limit_bytes : available_memory_bytes();
     return plan;
 }
