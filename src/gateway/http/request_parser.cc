@@ -14,6 +14,10 @@ namespace fathom {
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
+// "0\r\n\r\n": no chunked body ends in fewer bytes. Offered a last chunk that is still without its
+// end, Beast takes for granted that it is offered no fewer the next time, and aborts if it is.
+constexpr std::size_t kLastChunkBytes = 5;
+
 struct HttpRequestParser::Impl {
     explicit Impl(const HttpLimits& limits_in) : limits(limits_in) {
         parser.header_limit(static_cast<std::uint32_t>(limits.header_bytes_max));
@@ -98,8 +102,10 @@ std::size_t HttpRequestParser::feed(std::string_view bytes) {
         ++used;
     while (used < bytes.size() && (impl.state == State::header || impl.state == State::body)) {
         impl.started = true;
-        beast::error_code code;
         const std::string_view rest = bytes.substr(used);
+        if (impl.state == State::body && impl.parser.chunked() && rest.size() < kLastChunkBytes)
+            break;
+        beast::error_code code;
         const std::size_t taken =
             impl.parser.put(boost::asio::const_buffer(rest.data(), rest.size()), code);
         used += taken;

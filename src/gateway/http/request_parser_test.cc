@@ -98,6 +98,28 @@ TEST(HttpRequestParser, AnyCutGivesTheSameRequest) {
     });
 }
 
+TEST(HttpRequestParser, AnEmptyChunkedBodyComesInAnyPieces) {
+    const std::string head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (const char* body :
+         {"0\r\n\r\n", "000\r\n\r\n", "0;a=b\r\n\r\n", "0\r\nTrailer: x\r\n\r\n"}) {
+        const std::string stream = head + body;
+        for (std::size_t piece = 1; piece <= stream.size(); ++piece) {
+            HttpRequestParser parser(kLimits);
+            std::string buffer;
+            for (std::size_t at = 0; at < stream.size(); at += piece) {
+                buffer += stream.substr(at, piece);
+                // What is left is offered again, also when nothing new has come.
+                while (const std::size_t used = parser.feed(buffer))
+                    buffer.erase(0, used);
+                buffer.erase(0, parser.feed(buffer));
+            }
+            ASSERT_EQ(parser.state(), State::complete) << body << " in pieces of " << piece;
+            EXPECT_EQ(parser.take().body, "");
+            EXPECT_EQ(buffer, "");
+        }
+    }
+}
+
 struct Fault {
     const char* name;
     std::string stream;
@@ -144,6 +166,9 @@ const std::vector<Fault>& faults() {
          400, "not valid HTTP"},
         {"chunk_without_end",
          "POST / " + kHost + "Transfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n0\r\n\r\n", 400,
+         "not valid HTTP"},
+        {"last_chunk_extension",
+         "POST / " + kHost + "Transfer-Encoding: chunked\r\n\r\n0\xb6\r\n\r\n", 400,
          "not valid HTTP"},
         {"endless_chunk_header",
          "POST / " + kHost + "Transfer-Encoding: chunked\r\n\r\n1;" + std::string(2000, 'x'), 400,
