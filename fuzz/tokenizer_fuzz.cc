@@ -38,6 +38,11 @@ std::string plain_tokenizer_json() {
 }
 
 void check_encoding(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text) {
+    const auto is_added = [&](TokenId id) {
+        const std::vector<AddedToken>& added = tokenizer->added_tokens();
+        return std::any_of(added.begin(), added.end(),
+                           [id](const AddedToken& token) { return token.id == id; });
+    };
     for (const bool recognize : {false, true}) {
         const std::vector<TokenId> ids = tokenizer->encode(text, recognize);
         std::string bytes;
@@ -49,6 +54,7 @@ void check_encoding(const std::shared_ptr<const Tokenizer>& tokenizer, std::stri
         }
         streamed += detokenizer.finish().text;
         FATHOM_CHECK(bytes == text);
+        FATHOM_CHECK(recognize || std::none_of(ids.begin(), ids.end(), is_added));
         FATHOM_CHECK(streamed == tokenizer->decode(ids));
     }
 }

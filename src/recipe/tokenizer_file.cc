@@ -82,6 +82,7 @@ class Reader {
     // Views of strings that root_ owns.
     std::unordered_map<std::string_view, TokenId> id_by_spelling_;
     std::unordered_map<TokenId, std::string_view> spelling_by_id_;
+    std::unordered_set<TokenId> ids_of_text_;  // single bytes and what merges make of them
 };
 
 Status Reader::check_identity_parts() const {
@@ -229,6 +230,7 @@ Status Reader::read_vocab() {
                         quoted(spelling));
         }
         file_.byte_ids[static_cast<std::size_t>(byte)] = found->second;
+        ids_of_text_.insert(found->second);
     }
     return {};
 }
@@ -285,6 +287,7 @@ Status Reader::read_merges() {
             return fail(field, "the pair {} {} has an earlier rule", quoted(pair.first),
                         quoted(pair.second));
         }
+        ids_of_text_.insert(ids[2]);
         file_.merges.push_back({.left = ids[0], .right = ids[1], .merged = ids[2]});
     }
     return {};
@@ -332,6 +335,14 @@ Status Reader::read_added() {
         if (same_id != spelling_by_id_.end() && same_id->second != content.as_string()) {
             return fail(field + ".id", "the id {} is {} in model.vocab, got {}", id,
                         quoted(same_id->second), shown(content));
+        }
+        // Else text that merely spells it would forge it, and its content would stand for bytes
+        // that the byte alphabet gives another meaning.
+        if (ids_of_text_.contains(id)) {
+            return fail(field + ".id",
+                        "{} is a single byte or the result of a merge in model.merges, which an "
+                        "added token cannot be",
+                        shown(content));
         }
         file_.added.push_back({.id = id,
                                .content = content.as_string(),

@@ -210,6 +210,16 @@ const std::vector<BadFile>& bad_files() {
          [](Json& f) { added(f, 0).set("content", "ab"); }},
         {"added_tokens[0].id: the id 256 is \"ab\" in model.vocab, got \"<s>\"",
          [](Json& f) { added(f, 0).set("id", 256); }},
+        {"added_tokens[0].id: \"ab\" is a single byte or the result of a merge",
+         [](Json& f) {
+             added(f, 0).set("content", "ab");
+             added(f, 0).set("id", 256);
+         }},
+        {"added_tokens[0].id: \"Ġ\" is a single byte or the result of a merge",
+         [](Json& f) {
+             added(f, 0).set("content", "Ġ");
+             added(f, 0).set("id", ' ');
+         }},
     };
     return kCases;
 }
