@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 
 #include "base/check.h"
 #include "base/queue.h"
@@ -243,6 +244,9 @@ class Batch {
 Result<BatchReport> run_batch(const Settings& settings, Stack& stack, Interrupts& interrupts) {
     FATHOM_ASSIGN(const std::unique_ptr<BatchInput> input,
                   BatchInput::open(settings.generate.input));
+    std::error_code ignored;
+    if (std::filesystem::equivalent(settings.generate.input, settings.generate.output, ignored))
+        return invalid_argument("{}: input and output are the same file", settings.generate.output);
     FATHOM_ASSIGN(const std::unique_ptr<BatchOutput> output,
                   BatchOutput::open(settings.generate.output));
     return Batch(settings, stack, interrupts, *input, *output).run();

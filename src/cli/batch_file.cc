@@ -1,6 +1,7 @@
 #include "cli/batch_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -99,6 +100,8 @@ Result<std::unique_ptr<BatchOutput>> BatchOutput::open(const std::string& path) 
 
     struct stat facts {};
     if (fstat(output->fd_, &facts) != 0) return file_error(path, "cannot open for writing");
+    if (flock(output->fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return error(StatusCode::unavailable, "{}: another batch is writing it", path);
     // A pipe or a device holds no answers of an earlier run, and may not end when read.
     if (S_ISREG(facts.st_mode)) FATHOM_RETURN_IF_ERROR(output->read_earlier_answers());
     return output;
@@ -118,7 +121,11 @@ Status BatchOutput::read_earlier_answers() {
             good_bytes += static_cast<std::int64_t>(text.size()) + 1;
             continue;
         }
-        if (file.rdbuf()->sgetc() != std::char_traits<char>::eof())
+        // An answer and its newline are one write: what a kill leaves has no newline and begins as
+        // an answer does. Anything else is somebody's file.
+        constexpr std::string_view kBegin = "{\"id\":";
+        const std::string_view head = std::string_view(text).substr(0, kBegin.size());
+        if (end == LineEnd::newline || head != kBegin.substr(0, head.size()))
             return error(StatusCode::data_loss,
                          "{}:{}: not an answer of a batch; only the last line may be torn", path_,
                          number);

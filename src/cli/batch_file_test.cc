@@ -60,7 +60,7 @@ TEST_F(BatchFile, IdsAreTheRequestsOwnOrTheLineNumber) {
 // What a kill can leave at the end of the file is dropped, and appending goes on behind the rest.
 TEST_F(BatchFile, TornLastLinesAreDropped) {
     const std::string whole = "{\"id\":\"a\",\"text\":\"x\"}\n{\"id\":2}\n";
-    for (const std::string torn : {"", "{", "{\"id\":3}", "{\"id\":3,\"te\n", "\n", "null\n"}) {
+    for (const std::string torn : {"", "{", "{\"id\":3}", "{\"id\":3,\"te"}) {
         auto output = BatchOutput::open(write(whole + torn));
         ASSERT_TRUE(output.ok()) << torn << output.status().message();
         ASSERT_EQ((*output)->done().size(), 2U);
@@ -69,6 +69,23 @@ TEST_F(BatchFile, TornLastLinesAreDropped) {
         EXPECT_TRUE((*output)->sync().ok());
         EXPECT_EQ(read(), whole + "{\"id\":9}\n") << torn;
     }
+}
+
+// A foreign file must never lose its last line to the name of an output.
+TEST_F(BatchFile, ALastLineThatIsNoTornAnswerIsRefusedAndKept) {
+    for (const std::string text :
+         {"my notes\n", "my notes", "{\"id\":3,\"te\n", "\n", "null\n", "7"}) {
+        const auto output = BatchOutput::open(write(text));
+        EXPECT_EQ(output.status().code(), StatusCode::data_loss) << text;
+        EXPECT_EQ(read(), text);
+    }
+}
+
+TEST_F(BatchFile, TwoBatchesCannotWriteOneFile) {
+    const std::string path = write("");
+    const auto first = BatchOutput::open(path);
+    ASSERT_TRUE(first.ok());
+    EXPECT_EQ(BatchOutput::open(path).status().code(), StatusCode::unavailable);
 }
 
 TEST_F(BatchFile, DamageInTheMiddleIsRefused) {

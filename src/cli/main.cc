@@ -60,5 +60,9 @@ int run_main(const std::vector<std::string>& words) {
 }  // namespace fathom
 
 int main(int argc, char** argv) {
-    return fathom::run_main(std::vector<std::string>(argv + 1, argv + argc));
+    const int status = fathom::run_main(std::vector<std::string>(argv + 1, argv + argc));
+    // Output that did not arrive is a failure, whatever the command thought.
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+    fmt::print(stderr, "fathom: standard output could not be written\n");
+    return status == fathom::kExitOk ? fathom::kExitFailed : status;
 }

@@ -13,6 +13,7 @@ namespace fathom {
 namespace {
 
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kKvTokensMax = 1'000'000'000'000;  // 890 TB on the released model
 constexpr std::int64_t kDayS = 86'400;
 
 void bind_stack(StackOptions& stack, ConfigSchema& schema) {
@@ -26,7 +27,7 @@ void bind_stack(StackOptions& stack, ConfigSchema& schema) {
     schema.add("engine.threads", &stack.threads, 0, 4096, "compute threads; 0: every processor");
     schema.add("engine.context_tokens", &stack.context_tokens, 0, kAny,
                "prompt and output of one request; 0: the model's positions");
-    schema.add("engine.kv_tokens", &stack.kv_tokens, 0, kAny,
+    schema.add("engine.kv_tokens", &stack.kv_tokens, 0, kKvTokensMax,
                "KV cache in tokens; 0: what is useful and fits");
     schema.add("engine.memory_limit_mib", &stack.memory_limit_mib, 0, std::int64_t{1} << 40,
                "memory to plan with; 0: what the machine has");
