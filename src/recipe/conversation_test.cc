@@ -77,7 +77,8 @@ TEST(Conversation, PastReasoningIsDropped) {
 }
 
 TEST(Conversation, APrefixIsLeftOpen) {
-    const auto ending = [](std::string content, std::optional<std::string> reasoning, bool think) {
+    const auto ending = [](const std::string& content, const std::optional<std::string>& reasoning,
+                           bool think) {
         const std::string prompt =
             rendered({.messages = {message(Role::user, "q"),
                                    message(Role::assistant, content, true, reasoning)},

@@ -58,13 +58,22 @@ inline Json small_tokenizer_json() {
 // Texts made of the parts that tokenizers trip over: letters, marks, digits, white space of every
 // kind, punctuation runs, CJK, emoji, unassigned and private-use characters, special tokens.
 inline rc::Gen<std::string> tricky_text() {
-    static const std::vector<std::string> kParts = {
-        "a",       "The",      " the",       "'s",     "ABC",      "é",        "e\u0301", "ß",
-        "1",       "2024",     "½",          "٣",      " ",        "  ",       "\t",      "\n",
-        "\r\n",    "\u00A0",   "\u2028",     "\u3000", "\u180E",   "\u0085",   "!",       "?!",
-        ".py",     "_x",       "{}",         "—",      "中文",     "日本語の", "・",      "한국",
-        "😀",       "👍🏽", "\uE000",     "\uFFFD", "\u0378",   "\u001C",   "\u0000",  "مرحبا",
-        "<think>", "</think>", "<｜User｜>", "<｜",    "｜DSML｜", "<",        "/",       "\u0301"};
+    static const std::vector<std::string> kParts = {"a",          "The",     " the",
+                                                    "'s",         "ABC",     "é",
+                                                    "e\u0301",    "ß",       "1",
+                                                    "2024",       "½",       "٣",
+                                                    " ",          "  ",      "\t",
+                                                    "\n",         "\r\n",    "\u00A0",
+                                                    "\u2028",     "\u3000",  "\u180E",
+                                                    "\u0085",     "!",       "?!",
+                                                    ".py",        "_x",      "{}",
+                                                    "—",          "中文",    "日本語の",
+                                                    "・",         "한국",    "😀",
+                                                    "👍🏽",   "\uE000",  "\uFFFD",
+                                                    "\u0378",     "\u001C",  std::string(1, '\0'),
+                                                    "مرحبا",      "<think>", "</think>",
+                                                    "<｜User｜>", "<｜",     "｜DSML｜",
+                                                    "<",          "/",       "\u0301"};
     return rc::gen::map(rc::gen::container<std::vector<std::string>>(rc::gen::elementOf(kParts)),
                         [](const std::vector<std::string>& parts) {
                             std::string text;

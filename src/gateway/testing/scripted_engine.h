@@ -29,13 +29,13 @@ class ByteTokenizer : public Tokenizer {
   public:
     ByteTokenizer() {
         for (int byte = 0; byte < 256; ++byte)
-            bytes_.push_back(std::string(1, static_cast<char>(byte)));
+            bytes_.emplace_back(1, static_cast<char>(byte));
         for (const char* special :
              {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>",
               "<｜System｜>", "<think>", "</think>"}) {
             added_.push_back(
                 {.id = static_cast<TokenId>(bytes_.size()), .content = special, .special = true});
-            bytes_.push_back(special);
+            bytes_.emplace_back(special);
         }
     }
     std::vector<TokenId> encode(std::string_view text, bool recognize_added) const override {

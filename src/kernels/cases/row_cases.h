@@ -7,8 +7,9 @@ namespace fathom::cases {
 
 // What most operators here are: rows in, rows out.
 inline OperatorCase row_case(
-    std::string what, double cost_per_element, MatrixPtr x, std::int64_t rows, DType y_type,
-    std::int64_t y_cols, std::function<void(Backend&, Rows x, Rows y, std::int64_t begin)> call) {
+    std::string what, double cost_per_element, const MatrixPtr& x, std::int64_t rows, DType y_type,
+    std::int64_t y_cols,
+    const std::function<void(Backend&, Rows x, Rows y, std::int64_t begin)>& call) {
     const std::int64_t per_row = x->rows() / rows;  // streams, say
     return {std::move(what), rows, cost_per_element * static_cast<double>(x->rows() * x->cols()),
             [=](Backend& backend, std::int64_t begin, std::int64_t end) {
@@ -22,9 +23,9 @@ inline OperatorCase row_case(
 }
 
 // The same for operators that work in place: every run starts from a fresh copy of x.
-inline OperatorCase in_place_case(std::string what, double cost_per_element, MatrixPtr x,
-                                  std::int64_t rows,
-                                  std::function<void(Backend&, Rows x, std::int64_t begin)> call) {
+inline OperatorCase in_place_case(
+    std::string what, double cost_per_element, const MatrixPtr& x, std::int64_t rows,
+    const std::function<void(Backend&, Rows x, std::int64_t begin)>& call) {
     const std::int64_t per_row = x->rows() / rows;
     return {std::move(what), rows, cost_per_element * static_cast<double>(x->rows() * x->cols()),
             [=](Backend& backend, std::int64_t begin, std::int64_t end) {
