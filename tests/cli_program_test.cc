@@ -1,8 +1,11 @@
 // The program as a user meets it: real processes, the model of models/tiny, no network.
+#include <sys/wait.h>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -120,6 +123,10 @@ TEST_F(CliFiles, WhatCannotStartSaysWhy) {
         {{"generate", "--model", kModel, "-p", "x", "--engine.backend", "gpu"}, 1, "gpu"},
         {{"generate", "--model", kModel, "-p", "x", "--engine.prefill", "tial"}, 2, "tail"},
         {{"generate", "--model", kModel, "-p", "x", "-n", "9000"}, 1, "8192 tokens"},
+        {{"generate", "--model", kModel, "-p", "x", "--engine.kv_tokens", "9223372036854775807"},
+         2,
+         "1000000000000"},
+        {{"generate", "--model", kModel, "-i", unknown_key, "-o", unknown_key}, 1, "the same file"},
     };
     for (const auto& bad : cases) {
         const Outcome outcome = run(bad.words);
@@ -127,6 +134,13 @@ TEST_F(CliFiles, WhatCannotStartSaysWhy) {
         EXPECT_THAT(outcome.err, HasSubstr(bad.message));
         EXPECT_EQ(outcome.out, "") << bad.message;
     }
+}
+
+TEST(CliProgram, LostOutputIsAFailure) {
+    const std::string command = std::string(FATHOM_PROGRAM) + " help > /dev/full 2> /dev/null";
+    const int status = std::system(command.c_str());
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 1);
 }
 
 TEST(CliProgram, TooLittleMemoryIsRefusedWithTheNumbers) {
