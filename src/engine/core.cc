@@ -1,6 +1,7 @@
 #include "engine/core.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -237,8 +238,19 @@ void Core::finish_rows(Sequence& sequence, std::int64_t count, const StepSpan& s
     EngineEvent event = sequence.event();
     FinishReason reason = sequence.committed_end();
     if (sequence.ready_to_sample()) {
-        const TokenId token = sample_token(row(end_position - 1), sequence.request().sampling,
-                                           sequence.known_tokens());
+        const std::span<const float> last = row(end_position - 1);
+        // Damaged weights or caches show here first; a token drawn from NaN would look like an
+        // answer.
+        if (std::any_of(last.begin(), last.end(), [](float x) { return std::isnan(x); })) {
+            event.status = error(StatusCode::data_loss,
+                                 "position {}: the logits are not numbers; the weights or the "
+                                 "caches are damaged",
+                                 end_position - 1);
+            end(sequence, std::move(event), FinishReason::error);
+            return;
+        }
+        const TokenId token =
+            sample_token(last, sequence.request().sampling, sequence.known_tokens());
         event.tokens = {token};
         reason = sequence.append(token);
         ++output_tokens_;

@@ -546,6 +546,29 @@ TEST(EngineCore, RefusesAConfigurationThatTheModelCannotServe) {
     }
 }
 
+TEST(EngineCore, LogitsThatAreNoNumbersEndTheRequestAndNoOther) {
+    Rig rig;
+    rig.model->damaged_position = 6;
+    EngineRequest request;
+    request.id = 1;
+    request.prompt = {1, 2, 3, 4, 5};
+    request.sampling.temperature = 0;
+    request.max_tokens = 10;
+    const auto damaged = rig.add(request);
+    request.id = 2;
+    request.prompt.resize(3);
+    request.max_tokens = 2;
+    const auto sound = rig.add(request);
+    rig.run();
+    EXPECT_EQ(damaged->tokens.size(), 2u);
+    EXPECT_EQ(damaged->finish, FinishReason::error);
+    EXPECT_EQ(damaged->last.status.code(), StatusCode::data_loss);
+    EXPECT_THAT(damaged->last.status.message(),
+                HasSubstr("position 6: the logits are not numbers"));
+    EXPECT_EQ(sound->finish, FinishReason::length);
+    EXPECT_EQ(rig.pages_used(), 0);
+}
+
 TEST(EngineCore, NamesOfModesAndReasonsRoundTrip) {
     for (const PrefillMode mode :
          {PrefillMode::exact, PrefillMode::tail, PrefillMode::masked, PrefillMode::halo})

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <set>
 #include <span>
@@ -111,7 +112,8 @@ class MarkerModel final : public Model {
         last_spans = static_cast<std::int64_t>(spans.size());
     }
 
-    std::string violation;  // the first thing found wrong; empty when all is well
+    std::int64_t damaged_position = -1;  // its logits hold a NaN
+    std::string violation;               // the first thing found wrong; empty when all is well
     std::int64_t steps = 0, last_rows = 0, last_spans = 0, decode_rows = 0, prompt_rows = 0;
     std::int64_t decoder_half_rows = 0;  // all steps
 
@@ -146,7 +148,8 @@ class MarkerModel final : public Model {
             if (p >= state.decoder_floor) check_window(state, 3, p, state.decoder_floor, markers);
             write(state.ring_row(3, p), markers, p);
             if (p < span.logits_begin) continue;
-            const std::vector<float> values = marker_logits(marker(markers, p));
+            std::vector<float> values = marker_logits(marker(markers, p));
+            if (p == damaged_position) values[7] = std::numeric_limits<float>::quiet_NaN();
             if (out < logits.rows)
                 std::copy(values.begin(), values.end(),
                           static_cast<float*>(logits.data) + out * logits.stride);
