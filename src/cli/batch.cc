@@ -130,7 +130,9 @@ class Batch {
 
     OwnerOptions owner_options(const Stack& stack) const {
         OwnerOptions options = stack.owner_options();
-        options.in_flight_max = window_max_;
+        // An owner counts until its last call has returned, when its answer may be here already and
+        // the next request started: two owners a place at most.
+        options.in_flight_max = 2 * window_max_;
         // A batch may wait for its turn as long as the requests before it take.
         options.not_started_us = std::int64_t{7} * 86'400 * 1'000'000;
         return options;
