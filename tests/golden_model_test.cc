@@ -97,12 +97,45 @@ TEST_F(ScratchCase, OneChangedLogitIsAMissWithStatusOne) {
 }
 
 TEST_F(ScratchCase, DamagedInputsAreNamed) {
-    std::ofstream(dir_ / "inputs.json") << R"({"case": "t2", "checkpoint": "."})";
-    const ProgramResult result = run_verify_program(dir_.string());
-    EXPECT_EQ(result.status, 1);
-    EXPECT_NE(result.output.find("inputs.json: needs the arrays sequences and runs"),
-              std::string::npos)
-        << result.output;
+    const std::string sequence = R"({"name": "a", "ids": [3, 4], "prompt": 2)";
+    const auto whole = [](const std::string& sequences, const std::string& runs) {
+        return R"({"case": "t2", "checkpoint": ".", "sequences": [)" + sequences +
+               R"(], "runs": [)" + runs + "]}";
+    };
+    const struct {
+        std::string inputs, message;
+    } cases[] = {
+        {R"({"case": "t2", "checkpoint": "."})", "needs the arrays sequences and runs"},
+        {whole(sequence + R"(, "lengths": [3]})", ""), "lengths: 3 is outside 1..2"},
+        {whole(sequence + R"(, "chunks": [0]})", ""), "chunks: 0 is outside 1..32768"},
+        {whole(sequence + R"(, "activations": 9})", ""), "activations: 9 is outside 0..2"},
+        {whole(R"({"name": "a", "ids": [4294967296], "prompt": 1})", ""),
+         "ids: expected integers of 32 bits, got 4294967296"},
+        {whole(R"({"name": "a", "ids": [18446744073709551615], "prompt": 1})", ""),
+         "expected integers of 32 bits"},
+        {whole(sequence + "}", R"({"name": "r", "kind": "decode", "sequence": "b"})"),
+         "no sequence is called b"},
+        {whole(sequence + "}", R"({"name": "r", "kind": "decode", "sequence": "a", "prompt": 3})"),
+         "prompt: 3 is outside 1..2"},
+    };
+    for (const auto& bad : cases) {
+        std::ofstream(dir_ / "inputs.json") << bad.inputs;
+        const ProgramResult result = run_verify_program(dir_.string());
+        EXPECT_EQ(result.status, 1) << bad.message;
+        EXPECT_NE(result.output.find(bad.message), std::string::npos) << result.output;
+    }
+}
+
+TEST_F(ScratchCase, ATensorThatTheGoldenFileLacksIsAMiss) {
+    // Sequence and run are known, but their results are stored under other names.
+    std::ofstream(dir_ / "inputs.json") << R"({"case": "t2", "checkpoint": ".", "sequences": [
+        {"name": "z", "ids": [3, 4, 5], "prompt": 3, "lengths": [2]}], "runs": [
+        {"name": "z.greedy", "kind": "greedy", "sequence": "z", "prompt": 2, "steps": 2},
+        {"name": "z.tail3", "kind": "tail", "sequence": "z", "prompt": 3, "rows": 3, "tokens": []}]})";
+    const ProgramResult result = run_verify_program("--mode fp32 " + dir_.string());
+    EXPECT_EQ(result.status, 1) << result.output;
+    for (const char* name : {"z.exact.logits", "z.greedy.argmax", "z.tail3.logits"})
+        EXPECT_NE(result.output.find(name), std::string::npos) << result.output;
 }
 
 TEST(Verify, AbsentFolderIsNamed) {

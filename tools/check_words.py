@@ -10,7 +10,6 @@ import tree
 
 FORBIDDEN = [
     (re.compile(r"(?<![\w.])/(work|root|home)/\w"), "a path of one machine"),
-    (re.compile(r"/tmp/ref\b|\.library\b"), "a path of one machine"),
     (re.compile(r"\b(TODO|FIXME|XXX|HACK)\b"), "a mark of unfinished work"),
     (re.compile(r"\b(placeholder|not implemented|unimplemented)\b"), "a mark of unfinished work"),
     (re.compile(r"\bsteering repo", re.IGNORECASE), "a repository that readers do not have"),

@@ -74,7 +74,7 @@ class Sizes(unittest.TestCase):
 
 class Words(unittest.TestCase):
     def test_machine_paths_and_marks(self):
-        tree = Tree(docs__a_DOT_md="see /work/shared\n", docs__b_DOT_md="fine: network/work/x\n",
+        tree = Tree(docs__a_DOT_md="see /home/someone\n", docs__b_DOT_md="fine: network/home/x\n",
                     docs__c_DOT_md="// TODO later\n", docs__d_DOT_md="blank \n")
         problems = tree.problems(check_words.check)
         self.assertEqual([p.split(":")[0] for p in problems],

@@ -37,8 +37,7 @@ struct StepSpan {
 
 // Watches intermediate tensors under the names of golden/README.md 2.2, and may overwrite them:
 // that is how `fathom verify` feeds single blocks. Called on the calling thread between operators.
-// `positions` holds the row's position, or group number for compressed rows; `sequence_of` the span
-// of each row.
+// `positions` holds each row's position, or group number for compressed rows.
 class Probe {
   public:
     virtual ~Probe() = default;

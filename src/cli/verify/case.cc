@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "base/formats.h"
 
@@ -18,9 +19,9 @@ Result<std::vector<Int>> int_list(const Json& object, std::string_view key,
     if (!value->is_array())
         return invalid_argument("{}.{}: expected an array, got {}", where, key, value->kind_name());
     for (const Json& item : value->items()) {
-        if (!item.is_integer())
-            return invalid_argument("{}.{}: expected integers, got {}", where, key,
-                                    item.kind_name());
+        if (item.kind() != Json::Kind::integer || !std::in_range<Int>(item.as_int64()))
+            return invalid_argument("{}.{}: expected integers of {} bits, got {}", where, key,
+                                    8 * sizeof(Int), item.dump());
         list.push_back(static_cast<Int>(item.as_int64()));
     }
     return list;
@@ -28,7 +29,7 @@ Result<std::vector<Int>> int_list(const Json& object, std::string_view key,
 
 std::int64_t int_or(const Json& object, std::string_view key, std::int64_t fallback) {
     const Json* value = object.find(key);
-    return value != nullptr && value->is_integer() ? value->as_int64() : fallback;
+    return value != nullptr && value->kind() == Json::Kind::integer ? value->as_int64() : fallback;
 }
 
 Result<GoldenSequence> read_sequence(const Json& json, const std::string& where) {
@@ -41,6 +42,16 @@ Result<GoldenSequence> read_sequence(const Json& json, const std::string& where)
     FATHOM_ASSIGN(s.lengths, int_list<std::int64_t>(json, "lengths", where));
     FATHOM_ASSIGN(s.chunks, int_list<std::int64_t>(json, "chunks", where));
     s.activations = int_or(json, "activations", 0);
+    const auto check_range = [&](std::string_view key, std::int64_t value, std::int64_t low,
+                                 std::int64_t high) -> Status {
+        if (value >= low && value <= high) return {};
+        return invalid_argument("{}.{}: {} is outside {}..{}", where, key, value, low, high);
+    };
+    for (const std::int64_t length : s.lengths)
+        FATHOM_RETURN_IF_ERROR(check_range("lengths", length, 1, s.prompt));
+    for (const std::int64_t chunk : s.chunks)
+        FATHOM_RETURN_IF_ERROR(check_range("chunks", chunk, 1, 32768));
+    FATHOM_RETURN_IF_ERROR(check_range("activations", s.activations, 0, s.prompt));
     FATHOM_ASSIGN(s.token_types, int_list<std::int32_t>(json, "token_types", where));
     if (const Json* images = json.find("images"); images != nullptr && images->is_array())
         for (const Json& image : images->items()) {
