@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/executor.h"
 #include "base/ids.h"
+#include "base/json.h"
 #include "base/queue.h"
 #include "base/result.h"
 #include "base/utf8.h"
@@ -135,6 +136,14 @@ TEST(Utf8, FindsTheFirstFault) {
             EXPECT_EQ(utf8_sequence(c.text.substr(c.valid)), c.next) << c.text;
         }
     }
+}
+
+TEST(Utf8, FaultsAreFoundOneByOneInLinearTime) {
+    // A look at all that is left after each fault would be some 10^12 steps.
+    const std::string faults(std::size_t{1} << 20, '\xff');
+    std::string written;
+    append_json_string(written, faults);
+    EXPECT_EQ(written.size(), 2 + 3 * faults.size());
 }
 
 TEST(StrongId, ComparesByValue) {

@@ -478,22 +478,10 @@ Result<std::int64_t> json_int(const Json& object, std::string_view key, std::str
     return member->as_int64();
 }
 
-Result<double> json_double(const Json& object, std::string_view key, std::string_view where) {
-    FATHOM_ASSIGN(const Json* member, require_member(object, key, where, "a number"));
-    if (!member->is_number()) return wrong_kind(where, key, "a number", *member);
-    return member->as_double();
-}
-
 Result<std::string> json_string(const Json& object, std::string_view key, std::string_view where) {
     FATHOM_ASSIGN(const Json* member, require_member(object, key, where, "a string"));
     if (!member->is_string()) return wrong_kind(where, key, "a string", *member);
     return member->as_string();
-}
-
-Result<bool> json_bool(const Json& object, std::string_view key, std::string_view where) {
-    FATHOM_ASSIGN(const Json* member, require_member(object, key, where, "true or false"));
-    if (!member->is_bool()) return wrong_kind(where, key, "true or false", *member);
-    return member->as_bool();
 }
 
 }  // namespace fathom

@@ -67,8 +67,7 @@ class Json {
     void set(std::string_view key, Json value);
     void push_back(Json value);  // this must be an array (or null, which becomes one)
 
-    std::string dump() const;         // compact
-    std::string dump_pretty() const;  // two-space indentation, for people
+    std::string dump() const;  // compact
     friend bool operator==(const Json& a, const Json& b) { return a.value_ == b.value_; }
 
   private:
@@ -92,9 +91,7 @@ Result<Json> parse_json_file(const std::string& path, const JsonLimits& limits =
 // Typed member access with messages that name the field, for readers of configs and requests:
 // "text_config.hidden_size: expected a positive integer, got string".
 Result<std::int64_t> json_int(const Json& object, std::string_view key, std::string_view where);
-Result<double> json_double(const Json& object, std::string_view key, std::string_view where);
 Result<std::string> json_string(const Json& object, std::string_view key, std::string_view where);
-Result<bool> json_bool(const Json& object, std::string_view key, std::string_view where);
 
 // Appends `text` as a JSON string with quotes. Escapes only what must be; invalid UTF-8 becomes
 // U+FFFD.

@@ -179,18 +179,14 @@ TEST(Json, ReportsUnreadableFilesWithTheirPath) {
 TEST(Json, TypedMembersNameTheField) {
     const Json json = *parse_json(R"({"n":3,"s":"x","b":true,"d":0.5,"u":18446744073709551615})");
     EXPECT_EQ(*json_int(json, "n", "text_config"), 3);
-    EXPECT_EQ(*json_double(json, "n", ""), 3.0);
-    EXPECT_EQ(*json_double(json, "d", ""), 0.5);
     EXPECT_EQ(*json_string(json, "s", ""), "x");
-    EXPECT_TRUE(*json_bool(json, "b", ""));
     EXPECT_EQ(json_int(json, "s", "text_config").status().message(),
               "text_config.s: expected an integer, got string");
     EXPECT_EQ(json_int(json, "d", "").status().message(), "d: expected an integer, got number");
     EXPECT_EQ(json_string(json, "gone", "a.b").status().message(),
               "a.b.gone: expected a string, but it is missing");
     EXPECT_FALSE(json_int(json, "u", "").ok());
-    EXPECT_FALSE(json_bool(json, "n", "").ok());
-    EXPECT_EQ(json_bool(Json(3), "n", "cfg").status().message(),
+    EXPECT_EQ(json_int(Json(3), "n", "cfg").status().message(),
               "cfg: expected an object, got integer");
 }
 
@@ -205,10 +201,6 @@ TEST(Json, BuildsAndEditsTrees) {
     list.push_back(std::uint64_t{7});
     json.set("list", std::move(list));
     EXPECT_EQ(json.dump(), R"({"b":true,"a":"x","list":[2.5,null,7]})");
-    EXPECT_EQ(
-        json.dump_pretty(),
-        "{\n  \"b\": true,\n  \"a\": \"x\",\n  \"list\": [\n    2.5,\n    null,\n    7\n  ]\n}");
-    EXPECT_EQ(Json::object().dump_pretty(), "{}");
     EXPECT_EQ(Json(std::uint64_t{7}), Json(7));
     EXPECT_EQ(Json(std::numeric_limits<double>::quiet_NaN()).dump(), "null");
     EXPECT_EQ(json.find("gone"), nullptr);
@@ -317,10 +309,6 @@ TEST(Json, ParsingADumpGivesTheTreeBack) {
         const Result<Json> compact = parse_json(json.dump());
         RC_ASSERT(compact.ok());
         RC_ASSERT(*compact == json);
-        const Result<Json> pretty = parse_json(json.dump_pretty());
-        RC_ASSERT(pretty.ok());
-        RC_ASSERT(*pretty == json);
-        RC_ASSERT(pretty->dump() == json.dump());
     }));
 }
 

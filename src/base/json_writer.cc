@@ -81,7 +81,7 @@ void append_integer(std::string& out, Int number) {
 // Recurses as deep as the tree; parsed trees have a limit.
 class TreePrinter {
   public:
-    TreePrinter(std::string& out, bool pretty) : out_(out), pretty_(pretty) {}
+    explicit TreePrinter(std::string& out) : out_(out) {}
 
     void print(const Json& json) {
         switch (json.kind()) {
@@ -109,7 +109,7 @@ class TreePrinter {
             case Json::Kind::object:
                 print_all(json.members(), '{', '}', [this](const Json::Member& member) {
                     append_json_string(out_, member.first);
-                    out_ += pretty_ ? ": " : ":";
+                    out_ += ':';
                     print(member.second);
                 });
                 break;
@@ -120,28 +120,16 @@ class TreePrinter {
     template <typename List, typename PrintOne>
     void print_all(const List& list, char begin, char end, PrintOne print_one) {
         out_ += begin;
-        ++level_;
         bool first = true;
         for (const auto& item : list) {
             if (!first) out_ += ',';
             first = false;
-            line_break();
             print_one(item);
         }
-        --level_;
-        if (!list.empty()) line_break();
         out_ += end;
     }
 
-    void line_break() {
-        if (!pretty_) return;
-        out_ += '\n';
-        out_.append(level_ * 2, ' ');
-    }
-
     std::string& out_;
-    const bool pretty_;
-    std::size_t level_ = 0;
 };
 
 }  // namespace
@@ -161,13 +149,7 @@ void append_json_string(std::string& out, std::string_view text) {
 
 std::string Json::dump() const {
     std::string out;
-    TreePrinter(out, false).print(*this);
-    return out;
-}
-
-std::string Json::dump_pretty() const {
-    std::string out;
-    TreePrinter(out, true).print(*this);
+    TreePrinter(out).print(*this);
     return out;
 }
 
@@ -248,7 +230,7 @@ JsonWriter& JsonWriter::null() {
 
 JsonWriter& JsonWriter::value(const Json& json) {
     separate();
-    TreePrinter(out_, false).print(json);
+    TreePrinter(out_).print(json);
     return *this;
 }
 

@@ -1,6 +1,7 @@
 #include "base/utf8.h"
 
-#include <simdjson.h>
+#include <cstdint>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -25,9 +26,16 @@ int utf8_sequence(std::string_view text) {
 }
 
 std::size_t utf8_valid_bytes(std::string_view text) {
-    if (simdjson::validate_utf8(text)) return text.size();
     std::size_t used = 0;
     while (used < text.size()) {
+        std::uint64_t eight = 0;
+        if (text.size() - used >= sizeof(eight)) {
+            std::memcpy(&eight, text.data() + used, sizeof(eight));
+            if ((eight & 0x8080808080808080u) == 0) {
+                used += sizeof(eight);
+                continue;
+            }
+        }
         const int length = utf8_sequence(text.substr(used));
         if (length < 0) break;
         used += static_cast<std::size_t>(length);

@@ -12,7 +12,8 @@ namespace fathom {
 // (section 3.9). A sequence cut off by the end of `text` is such a subpart.
 int utf8_sequence(std::string_view text);
 
-// Length of the longest well-formed prefix; text.size() when all of it is.
+// Length of the longest well-formed prefix; text.size() when all of it is. Looks at no more than
+// that prefix and the sequence behind it, so a caller may go on behind each fault.
 std::size_t utf8_valid_bytes(std::string_view text);
 
 }  // namespace fathom

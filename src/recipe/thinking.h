@@ -21,7 +21,6 @@ class ThinkingSplitter {
     };
     Output push(std::string_view text);
     Output finish();  // a partial marker that the end of the stream left over
-    bool in_thinking() const { return thinking_; }
 
   private:
     bool thinking_;

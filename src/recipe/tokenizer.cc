@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "recipe/bpe.h"
 #include "recipe/byte_alphabet.h"
 #include "recipe/pretokenizer.h"
@@ -86,21 +87,16 @@ class BpeTokenizer final : public Tokenizer {
         // Ill-formed UTF-8 has no characters for the pre-tokenizer to look at: each such byte is a
         // word of its own, and the text before and after it are pieces of their own.
         void add_plain(std::string_view text) {
-            // Step by step: utf8_valid_bytes looks at all that is left, which would be quadratic
-            // over many ill-formed bytes.
-            std::size_t done = 0;
-            for (std::size_t at = 0; at < text.size();) {
-                const Utf8Step step = utf8_step(text, at);
-                if (step.kind != Utf8Step::Kind::character) {
-                    add_well_formed(text.substr(done, at - done));
-                    done = at + step.byte_count;
-                    for (const char byte : text.substr(at, step.byte_count)) {
-                        ids.push_back(bpe.byte_id(static_cast<std::uint8_t>(byte)));
-                    }
-                }
-                at += step.byte_count;
+            for (;;) {
+                const std::size_t valid = utf8_valid_bytes(text);
+                add_well_formed(text.substr(0, valid));
+                text.remove_prefix(valid);
+                if (text.empty()) return;
+                const auto broken = static_cast<std::size_t>(-utf8_sequence(text));
+                for (const char byte : text.substr(0, broken))
+                    ids.push_back(bpe.byte_id(static_cast<std::uint8_t>(byte)));
+                text.remove_prefix(broken);
             }
-            add_well_formed(text.substr(done));
         }
 
         void add_well_formed(std::string_view text) {
