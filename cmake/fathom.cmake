@@ -25,17 +25,20 @@ endif()
 
 find_package(Threads REQUIRED)
 
-# fathom_folder(NAME DEPS lib... PRIVATE lib...)
-# Builds lib fathom_NAME from every .cc of the folder that is not a test, and, with FATHOM_TESTS,
-# NAME_test from every *_test.cc. DEPS are the folders below it; PRIVATE are third-party libraries.
+# fathom_folder(NAME DEPS lib... PRIVATE lib... EXCLUDE regex)
+# Builds lib fathom_NAME from every .cc of the folder that is not a test (nor matches EXCLUDE), and,
+# with FATHOM_TESTS, NAME_test from every *_test.cc. DEPS are the folders below it; PRIVATE are third-party libraries.
 # Target all_verify_interface_header_sets compiles every header alone; unit_tests builds the tests,
 # which carry the label `unit`.
 add_custom_target(unit_tests)
 function(fathom_folder name)
-  cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE;TEST_PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "EXCLUDE" "DEPS;PRIVATE;TEST_PRIVATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cc)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$|/main\\.cc$")
+  if(ARG_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "${ARG_EXCLUDE}")
+  endif()
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   set(deps ${ARG_DEPS})
   list(TRANSFORM deps PREPEND fathom_)

@@ -1,32 +1,56 @@
 // The compute threads of an engine: created once, numbered, each with MXCSR set to round-to-nearest
-// with denormals flushed (cpu-kernels.md N6). run() hands out task numbers 0..n-1; the caller works
-// too and run() returns when all are done. Which thread runs a task must never influence a result:
-// every output element is written by exactly one task, in an order that the operator's contract
+// with denormals flushed (cpu-kernels.md N6). run() hands out items 0..n-1; the caller works too
+// and run() returns when all are done. Which thread runs an item must never influence a result:
+// every output element is written by exactly one item, in an order that the operator's contract
 // fixes.
 //
-// One owner thread calls run(); it is not re-entrant (a task must not call run()). Waiting workers
-// spin briefly, then sleep: over-subscription degrades gracefully.
+// Each thread begins with its own contiguous share of the items, the same one for the same n, so
+// that memory which thread t touched first in one run() is read by thread t in the next (NUMA). A
+// thread that is through with its share helps the others: one that the operating system holds up
+// delays a run by one grain, not by its whole share.
+//
+// One owner thread calls run(); it is not re-entrant (an item must not call run()). Waiting threads
+// spin briefly, yield, then sleep: over-subscription degrades gracefully.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 
+#include "base/cpu_topology.h"
+
 namespace fathom {
+
+struct ComputePoolOptions {
+    int threads = 1;  // counts the caller of run()
+    // Place thread t on processor t of the topology; the caller of run() is placed at its first
+    // run(). Without it the operating system places them.
+    bool pin = false;
+    CpuTopology topology = {};  // where to pin; empty: that of this process
+};
 
 class ComputePool {
   public:
     // threads >= 1 counts the caller of run(); ComputePool(1) starts no thread.
-    explicit ComputePool(int threads);
+    explicit ComputePool(int threads) : ComputePool(ComputePoolOptions{.threads = threads}) {}
+    explicit ComputePool(const ComputePoolOptions& options);
     ~ComputePool();  // joins; no run() may be in progress
     ComputePool(const ComputePool&) = delete;
     ComputePool& operator=(const ComputePool&) = delete;
 
     int threads() const;
 
-    // Calls task(i) once for every i in [0, n), on any thread, in any order. The calling thread has
-    // FlushDenormals in force while tasks run.
+    // Calls task(i) once for every i in [0, n), on any thread, in any order; n < 2^31. The calling
+    // thread has FlushDenormals in force while tasks run.
     void run(std::int64_t n, const std::function<void(std::int64_t)>& task);
+
+    // The same by pieces: body(begin, end) on pieces of at most `grain` items that cover [0, n).
+    void run_ranges(std::int64_t n, std::int64_t grain,
+                    const std::function<void(std::int64_t, std::int64_t)>& body);
+
+    // Each thread runs exactly its own share [n·t/T, n·(t+1)/T) as one piece, nobody helps: for
+    // touching memory first where it will be read.
+    void run_shares(std::int64_t n, const std::function<void(std::int64_t, std::int64_t)>& body);
 
   private:
     struct Impl;

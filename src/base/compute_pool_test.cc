@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
+#include <sched.h>
 #include <xmmintrin.h>
 
 #include <atomic>
 #include <memory>
 #include <numeric>
+#include <set>
+#include <thread>
 #include <vector>
 
 namespace fathom {
@@ -23,6 +26,58 @@ TEST(ComputePool, RunsEveryTaskExactlyOnce) {
             RC_ASSERT(runs == std::vector<int>(static_cast<std::size_t>(n), 1));
         }
     }));
+}
+
+TEST(ComputePool, PiecesCoverEveryItemOnceAndKeepTheGrain) {
+    EXPECT_TRUE(rc::check([] {
+        ComputePool pool(*rc::gen::inRange(1, 6));
+        const std::int64_t n = *rc::gen::inRange(0, 300);
+        const std::int64_t grain = *rc::gen::inRange(1, 40);
+        std::vector<int> runs(static_cast<std::size_t>(n));
+        std::atomic<bool> fits{true};
+        pool.run_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
+            if (begin >= end || end - begin > grain) fits = false;
+            for (std::int64_t i = begin; i < end; ++i)
+                ++runs[static_cast<std::size_t>(i)];
+        });
+        RC_ASSERT(fits.load());
+        RC_ASSERT(runs == std::vector<int>(static_cast<std::size_t>(n), 1));
+    }));
+}
+
+TEST(ComputePool, SharesAreRunByTheirOwnThreadsAlone) {
+    ComputePool pool(3);
+    const auto owners = [&] {
+        std::vector<std::thread::id> of(10);
+        pool.run_shares(10, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t i = begin; i < end; ++i)
+                of[static_cast<std::size_t>(i)] = std::this_thread::get_id();
+        });
+        return of;
+    };
+    const auto first = owners();
+    EXPECT_EQ(std::set(first.begin(), first.end()).size(), 3u);
+    EXPECT_EQ(first[0], std::this_thread::get_id());
+    for (int round = 0; round < 200; ++round) {
+        pool.run(7, [](std::int64_t) {});
+        EXPECT_EQ(owners(), first);
+    }
+}
+
+TEST(ComputePool, PinsItsThreadsInTheOrderOfTheTopology) {
+    const CpuTopology topology = CpuTopology::detect();
+    ASSERT_FALSE(topology.cpus.empty());
+    const int threads = static_cast<int>(std::min<std::size_t>(topology.cpus.size(), 4));
+    std::thread owner([&] {  // pinning outlives the pool: not for the test's own thread
+        ComputePool pool({.threads = threads, .pin = true, .topology = topology});
+        std::vector<int> cpu(static_cast<std::size_t>(threads));
+        pool.run_shares(threads, [&](std::int64_t begin, std::int64_t) {
+            cpu[static_cast<std::size_t>(begin)] = sched_getcpu();
+        });
+        for (int t = 0; t < threads; ++t)
+            EXPECT_EQ(cpu[static_cast<std::size_t>(t)], topology.cpus[static_cast<std::size_t>(t)]);
+    });
+    owner.join();
 }
 
 TEST(ComputePool, ManyShortRunsDoNotMixJobs) {

@@ -23,7 +23,7 @@ void bind_stack(StackOptions& stack, ConfigSchema& schema) {
                       "arithmetic: the release's, or nothing quantised");
     schema.add_choice("model.cache_storage", &stack.cache_storage, {"packed", "bf16"},
                       "how KV is held; results are the same bits");
-    schema.add("engine.backend", &stack.backend, "kernels: auto, reference");
+    schema.add("engine.backend", &stack.backend, "kernels: auto, x86, x86-avx2, x86-avx512, reference");
     schema.add("engine.threads", &stack.threads, 0, 4096, "compute threads; 0: every processor");
     schema.add("engine.context_tokens", &stack.context_tokens, 0, kAny,
                "prompt and output of one request; 0: the model's positions");

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "kernels/ops.h"
 #include "kernels/reference/create.h"
+#include "kernels/x86/create.h"
 
 namespace fathom {
 
@@ -59,8 +60,18 @@ Result<std::unique_ptr<Backend>> make_reference_backend(std::shared_ptr<ComputeP
 
 Result<std::unique_ptr<Backend>> make_backend(const std::string& name,
                                               std::shared_ptr<ComputePool> pool) {
-    if (name == "reference" || name == "auto") return make_reference_backend(std::move(pool));
-    return invalid_argument("backend: \"{}\" is unknown; known: auto, reference", name);
+    if (name == "reference") return make_reference_backend(std::move(pool));
+    x86::Level level = x86::Level::avx2;
+    if (name == "auto" || name == "x86") {
+        if (x86::check_level(x86::Level::avx512).ok()) level = x86::Level::avx512;
+    } else if (name == "x86-avx512") {
+        level = x86::Level::avx512;
+    } else if (name != "x86-avx2") {
+        return invalid_argument(
+            "backend: \"{}\" is unknown; known: auto, reference, x86, x86-avx2, x86-avx512", name);
+    }
+    FATHOM_RETURN_IF_ERROR(x86::check_level(level));
+    return x86::create(std::move(pool), level);
 }
 
 }  // namespace fathom

@@ -3,6 +3,7 @@
 
 #include "kernels/numerics.h"
 #include "kernels/ops.h"
+#include "kernels/x86/create.h"
 
 namespace fathom {
 namespace {
@@ -10,12 +11,18 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Backend, IsMadeByName) {
-    for (const char* name : {"reference", "auto"}) {
+    const bool wide = x86::check_level(x86::Level::avx512).ok();
+    const char* widest = wide ? "x86-avx512" : "x86-avx2";
+    for (const auto& [name, full] : {std::pair{"reference", "reference"},
+                                     {"x86-avx2", "x86-avx2"},
+                                     {"x86", widest},
+                                     {"auto", widest}}) {
         auto b = make_backend(name, std::make_shared<ComputePool>(1));
         ASSERT_TRUE(b.ok()) << b.status().to_string();
-        EXPECT_STREQ((*b)->name(), "reference");
+        EXPECT_STREQ((*b)->name(), full);
         EXPECT_EQ((*b)->pool().threads(), 1);
     }
+    EXPECT_EQ(make_backend("x86-avx512", std::make_shared<ComputePool>(1)).ok(), wide);
 }
 
 TEST(Backend, UnknownNameIsRefusedWithTheKnownOnes) {

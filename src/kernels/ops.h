@@ -399,8 +399,8 @@ class Backend {
 // The scalar oracle. Unsupported on a CPU without AVX2 and FMA.
 Result<std::unique_ptr<Backend>> make_reference_backend(std::shared_ptr<ComputePool> pool);
 
-// A back end by name ("reference"; later "x86", "cuda"); "auto" is the fastest that this machine
-// runs.
+// A back end by name: "reference", "x86-avx2", "x86-avx512"; "x86" is the widest level of them that
+// this machine runs, "auto" the fastest back end.
 Result<std::unique_ptr<Backend>> make_backend(const std::string& name,
                                               std::shared_ptr<ComputePool> pool);
 
