@@ -97,6 +97,22 @@ struct SeedPool {
 constexpr Uint128 kPcgMultiplier =
     static_cast<Uint128>(2549297995355413924u) << 64 | 4865540595714422341u;
 
+// The primes of one (layer, order, head) after the other. Each (layer, order) run starts at the
+// same number and skips what earlier runs took, so the runs together take the primes in ascending
+// order.
+class PrimeWalk {
+  public:
+    explicit PrimeWalk(std::int64_t start) : candidate_(static_cast<std::uint64_t>(start)) {}
+    std::int64_t next() {
+        while (!is_prime(candidate_))
+            ++candidate_;
+        return static_cast<std::int64_t>(candidate_++);
+    }
+
+  private:
+    std::uint64_t candidate_;
+};
+
 // Odd factors below 2^63 / vocabulary, so that id · factor never reaches the sign bit.
 std::vector<std::int64_t> make_multipliers(int layer, std::int64_t count, std::int64_t vocabulary) {
     const std::int64_t bound = std::numeric_limits<std::int64_t>::max() / vocabulary / 2;
@@ -137,18 +153,25 @@ std::uint64_t NumpyGenerator::below(std::uint64_t bound) {
     return static_cast<std::uint64_t>(product >> 64);
 }
 
+std::vector<std::int64_t> engram_table_rows(std::int64_t prime_start, std::int64_t columns,
+                                            std::int64_t modules) {
+    PrimeWalk primes(prime_start);
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(modules), 0);
+    for (std::int64_t& sum : rows) {
+        for (std::int64_t column = 0; column < columns; ++column)
+            sum += primes.next();
+    }
+    return rows;
+}
+
 Result<std::vector<EngramHash>> make_engram_hashes(const ModelConfig& config) {
     std::vector<EngramHash> hashes;
-    // Each (layer, order) run starts at the same number and skips what earlier runs took, so the
-    // runs together take the primes one after the other.
-    std::uint64_t candidate = static_cast<std::uint64_t>(config.engram_prime_start);
+    PrimeWalk primes(config.engram_prime_start);
     for (std::size_t module = 0; module < config.engram_layers.size(); ++module) {
         EngramHash hash;
         hash.layer = config.engram_layers[module];
         for (std::int64_t column = 0; column < config.engram_columns(); ++column) {
-            while (!is_prime(candidate))
-                ++candidate;
-            hash.primes.push_back(static_cast<std::int64_t>(candidate++));
+            hash.primes.push_back(primes.next());
             hash.offsets.push_back(hash.rows);
             hash.rows += hash.primes.back();
         }

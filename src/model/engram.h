@@ -23,6 +23,11 @@ struct EngramHash {
     std::int64_t rows = 0;                  // sum of the primes
 };
 
+// What engram_num_embeddings must be: the table rows of each of `modules` Engram layers with
+// `columns` hash columns, whose primes are searched from prime_start on.
+std::vector<std::int64_t> engram_table_rows(std::int64_t prime_start, std::int64_t columns,
+                                            std::int64_t modules);
+
 // Errors when the primes do not add up to engram_rows of the config.
 Result<std::vector<EngramHash>> make_engram_hashes(const ModelConfig& config);
 

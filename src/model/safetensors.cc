@@ -464,48 +464,56 @@ void SafetensorsFile::advise_random(const TensorInfo& info) const {
 
 // ---------------------------------------------------------------------------------------- writing
 
-Status write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors) {
-    // Widest elements first keeps every tensor aligned to its element size.
-    std::vector<const TensorToWrite*> order;
+SafetensorsLayout layout_safetensors(const std::vector<TensorToWrite>& tensors) {
+    SafetensorsLayout layout;
     for (const TensorToWrite& tensor : tensors)
-        order.push_back(&tensor);
-    std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-        return tensor_type_bytes(a->type) > tensor_type_bytes(b->type);
-    });
+        layout.tensors.push_back({.tensor = &tensor, .begin = 0, .bytes = 0});
+    // Widest elements first keeps every tensor aligned to its element size.
+    std::stable_sort(
+        layout.tensors.begin(), layout.tensors.end(), [](const auto& a, const auto& b) {
+            return tensor_type_bytes(a.tensor->type) > tensor_type_bytes(b.tensor->type);
+        });
     std::string header;
     JsonWriter json(header);
     json.begin_object();
     std::uint64_t offset = 0;
     std::set<std::string_view> names;
-    std::vector<std::uint64_t> sizes;
-    for (const TensorToWrite* tensor : order) {
-        FATHOM_CHECK(names.insert(tensor->name).second, tensor->name);
-        std::uint64_t bytes = static_cast<std::uint64_t>(tensor_type_bytes(tensor->type));
-        json.key(tensor->name).begin_object();
-        json.key("dtype").value(tensor_type_name(tensor->type)).key("shape").begin_array();
-        for (std::int64_t n : tensor->shape) {
-            FATHOM_CHECK(n >= 0, tensor->name);
-            bytes *= static_cast<std::uint64_t>(n);
+    for (SafetensorsLayout::Tensor& entry : layout.tensors) {
+        const TensorToWrite& tensor = *entry.tensor;
+        FATHOM_CHECK(names.insert(tensor.name).second, tensor.name);
+        entry.bytes = static_cast<std::uint64_t>(tensor_type_bytes(tensor.type));
+        json.key(tensor.name).begin_object();
+        json.key("dtype").value(tensor_type_name(tensor.type)).key("shape").begin_array();
+        for (std::int64_t n : tensor.shape) {
+            FATHOM_CHECK(n >= 0, tensor.name);
+            entry.bytes *= static_cast<std::uint64_t>(n);
             json.value(n);
         }
         json.end_array().key("data_offsets").begin_array();
-        json.value(offset).value(offset + bytes).end_array().end_object();
-        sizes.push_back(bytes);
-        offset += bytes;
+        json.value(offset).value(offset + entry.bytes).end_array().end_object();
+        entry.begin = offset;
+        offset += entry.bytes;
     }
     json.end_object();
     header.resize((header.size() + 7) / 8 * 8, ' ');
+    for (std::size_t i = 0; i < 8; ++i)
+        layout.head.push_back(static_cast<char>(std::uint64_t{header.size()} >> (8 * i) & 0xff));
+    layout.head += header;
+    for (SafetensorsLayout::Tensor& entry : layout.tensors)
+        entry.begin += layout.head.size();
+    layout.file_bytes = layout.head.size() + offset;
+    return layout;
+}
 
+Status write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors) {
+    const SafetensorsLayout layout = layout_safetensors(tensors);
     std::FILE* const file = std::fopen(path.c_str(), "wb");
     if (file == nullptr)
         return invalid_argument("{} cannot be written: {}", path, std::strerror(errno));
-    std::array<unsigned char, 8> length{};
-    for (std::size_t i = 0; i < 8; ++i)
-        length[i] = static_cast<unsigned char>(std::uint64_t{header.size()} >> (8 * i) & 0xff);
-    bool good = std::fwrite(length.data(), 1, 8, file) == 8 &&
-                std::fwrite(header.data(), 1, header.size(), file) == header.size();
-    for (std::size_t i = 0; good && i < order.size(); ++i)
-        good = sizes[i] == 0 || std::fwrite(order[i]->data, 1, sizes[i], file) == sizes[i];
+    bool good = std::fwrite(layout.head.data(), 1, layout.head.size(), file) == layout.head.size();
+    for (const SafetensorsLayout::Tensor& entry : layout.tensors)
+        good = good && (entry.bytes == 0 ||
+                        std::fwrite(entry.tensor->data, 1, entry.bytes, file) == entry.bytes);
     const int code = errno;
     if (std::fclose(file) != 0 || !good)
         return error(StatusCode::resource_exhausted, "{} could not be written in full: {}", path,

@@ -95,6 +95,17 @@ struct TensorToWrite {
     std::vector<std::int64_t> shape;
     const void* data = nullptr;
 };
+// Where everything goes in such a file, for writers that make the bytes piece by piece.
+struct SafetensorsLayout {
+    struct Tensor {
+        const TensorToWrite* tensor = nullptr;  // one of those given; its data is not read
+        std::uint64_t begin = 0, bytes = 0;     // in the file
+    };
+    std::string head;             // the length and the header: the file's first bytes
+    std::vector<Tensor> tensors;  // in file order, without gaps
+    std::uint64_t file_bytes = 0;
+};
+SafetensorsLayout layout_safetensors(const std::vector<TensorToWrite>& tensors);
 Status write_safetensors(const std::string& path, const std::vector<TensorToWrite>& tensors);
 
 }  // namespace fathom
