@@ -1,12 +1,16 @@
 #include "bench/report.h"
 
 #include <fmt/core.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <numeric>
 
+#include "base/check.h"
 #include "base/json.h"
 
 #if defined(__x86_64__)
@@ -69,6 +73,42 @@ __attribute__((target("avx512f,avx512bf16"))) float chains_bf16() {
 }
 #endif
 
+constexpr std::int64_t kReadUnit = std::int64_t{2} << 20;
+constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kPrefetchBytes = 8 << 10;
+
+// Reads every line of [p, p + bytes), a multiple of 512 bytes, and nothing else. The results of the
+// loads go nowhere, so the compiler must be kept from dropping them.
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void read_lines(const std::byte* p, std::int64_t bytes) {
+    __m256i sum[8] = {};
+    for (std::int64_t at = 0; at < bytes; at += 8 * kLine) {
+#pragma GCC unroll 8
+        for (std::int64_t line = 0; line < 8; ++line) {
+            const std::byte* from = p + at + line * kLine;
+            _mm_prefetch(reinterpret_cast<const char*>(from + kPrefetchBytes), _MM_HINT_T0);
+            sum[line] = _mm256_xor_si256(sum[line],
+                                         _mm256_load_si256(reinterpret_cast<const __m256i*>(from)));
+            sum[line] = _mm256_xor_si256(
+                sum[line], _mm256_load_si256(reinterpret_cast<const __m256i*>(from + 32)));
+        }
+    }
+    for (__m256i& s : sum)
+        asm volatile("" : "+x"(s));
+}
+#else
+void read_lines(const std::byte* p, std::int64_t bytes) {
+    std::uint64_t sum = 0;
+    for (std::int64_t at = 0; at < bytes; at += 8) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, p + at, 8);
+        sum += word;
+    }
+    volatile std::uint64_t keep = sum;
+    (void)keep;
+}
+#endif
+
 // Work per second when every thread runs `probe` once, best of three.
 double rate(ComputePool& pool, double work_of_one, const std::function<float()>& probe) {
     const int threads = pool.threads();
@@ -124,27 +164,39 @@ double peak_bf16_flops([[maybe_unused]] ComputePool& pool) {
     return 0;
 }
 
-double read_bandwidth(ComputePool& pool) {
-    constexpr std::size_t kBytes = std::size_t{256} << 20;
-    const std::vector<std::uint64_t> memory(kBytes / sizeof(std::uint64_t), 1);
-    const auto threads = static_cast<std::size_t>(pool.threads());
-    std::vector<std::uint64_t> sums(threads);
-    const double seconds = best_seconds(3, [&] {
-        pool.run(pool.threads(), [&](std::int64_t task) {
-            const auto t = static_cast<std::size_t>(task);
-            const std::size_t begin = memory.size() * t / threads;
-            const std::size_t end = memory.size() * (t + 1) / threads;
-            std::uint64_t sum[8] = {};
-            for (std::size_t i = begin; i + 8 <= end; i += 8) {
-                for (std::size_t j = 0; j < 8; ++j)
-                    sum[j] += memory[i + j];
-            }
-            sums[t] = std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
-        });
+void ReadProbe::Free::operator()(std::byte* p) const {
+    std::free(p);
+}
+
+ReadProbe::ReadProbe(ComputePool& pool, std::int64_t bytes) : pool_(pool) {
+    const std::int64_t unit = kReadUnit * pool.threads();
+    bytes_ = (bytes + unit - 1) / unit * unit;
+    memory_.reset(static_cast<std::byte*>(
+        std::aligned_alloc(std::size_t{2} << 20, static_cast<std::size_t>(bytes_))));
+    FATHOM_CHECK(memory_ != nullptr, "no memory for the read probe");
+    madvise(memory_.get(), static_cast<std::size_t>(bytes_), MADV_HUGEPAGE);
+    pool_.run_shares(bytes_ / kReadUnit, [&](std::int64_t begin, std::int64_t end) {
+        std::memset(memory_.get() + begin * kReadUnit, 1,
+                    static_cast<std::size_t>((end - begin) * kReadUnit));
     });
-    volatile std::uint64_t keep = std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
-    (void)keep;
-    return static_cast<double>(kBytes) / seconds;
+}
+
+double ReadProbe::bytes_per_second() {
+    const auto read = [&](std::int64_t begin, std::int64_t end) {
+        read_lines(memory_.get() + begin * kReadUnit, (end - begin) * kReadUnit);
+    };
+    const auto start = std::chrono::steady_clock::now();
+    pool_.run_ranges(bytes_ / kReadUnit, 1, read);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    return static_cast<double>(bytes_) / taken.count();
+}
+
+double read_bandwidth(ComputePool& pool) {
+    ReadProbe probe(pool);
+    double best = 0;
+    for (int i = 0; i < 3; ++i)
+        best = std::max(best, probe.bytes_per_second());
+    return best;
 }
 
 double best_seconds(int repeats, const std::function<void()>& call) {

@@ -8,8 +8,10 @@
 // limit and ratio are null for a row without a limit.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +28,22 @@ std::string isa_name();  // the widest level here: "avx512-bf16", "avx512", "avx
 double peak_fp32_flops(ComputePool& pool);  // fused multiply-adds, widest vectors; per second
 double peak_bf16_flops(ComputePool& pool);  // VDPBF16PS
 double read_bandwidth(ComputePool& pool);   // bytes per second from memory larger than the caches
+
+// What read_bandwidth measures, with memory that stays: for asking again and again beside the work
+// under test. Each thread reads the share that it touched first, front to back, prefetching ahead.
+class ReadProbe {
+  public:
+    explicit ReadProbe(ComputePool& pool, std::int64_t bytes = std::int64_t{256} << 20);
+    double bytes_per_second();  // one pass
+
+  private:
+    struct Free {
+        void operator()(std::byte* p) const;
+    };
+    ComputePool& pool_;
+    std::int64_t bytes_;
+    std::unique_ptr<std::byte, Free> memory_;
+};
 
 // The least of `repeats` durations of one call, in seconds.
 double best_seconds(int repeats, const std::function<void()>& call);

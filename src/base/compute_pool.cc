@@ -108,7 +108,6 @@ struct ComputePool::Impl {
     std::atomic<bool> running{false};
     std::vector<Part> parts;
     std::vector<int> placement;  // processor of each thread; empty: not pinned
-    bool caller_placed = false;
     std::vector<std::thread> workers;
 
     int threads() const { return static_cast<int>(parts.size()); }
@@ -151,7 +150,6 @@ ComputePool::ComputePool(const ComputePoolOptions& options) : impl_(std::make_un
     if (options.pin) {
         const CpuTopology topology =
             options.topology.cpus.empty() ? CpuTopology::detect() : options.topology;
-        // More threads than processors are left to the operating system.
         if (topology.cpus.size() >= threads)
             impl_->placement.assign(topology.cpus.begin(),
                                     topology.cpus.begin() + static_cast<std::ptrdiff_t>(threads));
@@ -175,15 +173,15 @@ int ComputePool::threads() const {
     return impl_->threads();
 }
 
+void ComputePool::place_caller() {
+    if (!impl_->placement.empty()) pin_this_thread(impl_->placement[0]);
+}
+
 void ComputePool::Impl::run(std::int64_t n, std::int64_t piece, bool help,
                             const std::function<void(std::int64_t, std::int64_t)>& job) {
     FATHOM_CHECK(!running.exchange(true, std::memory_order_acquire),
                  "run() is not re-entrant and has one owner thread");
     FATHOM_CHECK(n < kItemsMax && piece > 0);
-    if (!placement.empty() && !caller_placed) {
-        pin_this_thread(placement[0]);
-        caller_placed = true;
-    }
     const FlushDenormals flush;
     if (n > 0) {
         body = &job;

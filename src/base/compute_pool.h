@@ -23,8 +23,8 @@ namespace fathom {
 
 struct ComputePoolOptions {
     int threads = 1;  // counts the caller of run()
-    // Place thread t on processor t of the topology; the caller of run() is placed at its first
-    // run(). Without it the operating system places them.
+    // Place thread t >= 1 on processor t of the topology, and thread 0 where place_caller() is
+    // called. Without it, or with more threads than processors, the operating system places them.
     bool pin = false;
     CpuTopology topology = {};  // where to pin; empty: that of this process
 };
@@ -39,6 +39,11 @@ class ComputePool {
     ComputePool& operator=(const ComputePool&) = delete;
 
     int threads() const;
+
+    // Places the calling thread, which will own run(), on the processor of thread 0; does nothing
+    // without `pin`. Threads that it starts afterwards inherit the place, so a thread that only
+    // prepares a pool for another does not call this.
+    void place_caller();
 
     // Calls task(i) once for every i in [0, n), on any thread, in any order; n < 2^31. The calling
     // thread has FlushDenormals in force while tasks run.

@@ -70,6 +70,7 @@ TEST(ComputePool, PinsItsThreadsInTheOrderOfTheTopology) {
     const int threads = static_cast<int>(std::min<std::size_t>(topology.cpus.size(), 4));
     std::thread owner([&] {  // pinning outlives the pool: not for the test's own thread
         ComputePool pool({.threads = threads, .pin = true, .topology = topology});
+        pool.place_caller();
         std::vector<int> cpu(static_cast<std::size_t>(threads));
         pool.run_shares(threads, [&](std::int64_t begin, std::int64_t) {
             cpu[static_cast<std::size_t>(begin)] = sched_getcpu();

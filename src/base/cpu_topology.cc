@@ -106,6 +106,7 @@ CpuTopology CpuTopology::read(const std::string& root, const std::vector<int>& a
     for (const Place& place : places) {
         topology.cpus.push_back(place.cpu);
         topology.nodes.push_back(place.node);
+        topology.cores += place.sibling == 0;
     }
     return topology;
 }
@@ -122,6 +123,7 @@ Result<CpuTopology> CpuTopology::parse(std::string_view text) {
         ++node;
         return {};
     }));
+    topology.cores = static_cast<int>(topology.cpus.size());
     if (topology.cpus.empty())
         return invalid_argument("processor list \"{}\": no processor is named", text);
     return topology;

@@ -14,6 +14,7 @@ namespace fathom {
 struct CpuTopology {
     std::vector<int> cpus;
     std::vector<int> nodes;  // beside cpus: the memory node of each
+    int cores = 0;           // the first so many of cpus share no core
 
     // The processors of this process's affinity mask.
     static CpuTopology detect();

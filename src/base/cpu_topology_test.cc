@@ -55,6 +55,7 @@ TEST(CpuTopology, CoresComeNodeByNodeAndSiblingsLast) {
     const CpuTopology t = CpuTopology::read(tree.root(), {0, 1, 2, 3, 4, 5, 6, 7});
     EXPECT_THAT(t.cpus, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
     EXPECT_THAT(t.nodes, ElementsAre(0, 0, 1, 1, 0, 0, 1, 1));
+    EXPECT_EQ(t.cores, 4);
 }
 
 TEST(CpuTopology, OnlyAllowedProcessorsCount) {

@@ -23,8 +23,14 @@ void bind_stack(StackOptions& stack, ConfigSchema& schema) {
                       "arithmetic: the release's, or nothing quantised");
     schema.add_choice("model.cache_storage", &stack.cache_storage, {"packed", "bf16"},
                       "how KV is held; results are the same bits");
-    schema.add("engine.backend", &stack.backend, "kernels: auto, x86, x86-avx2, x86-avx512, reference");
-    schema.add("engine.threads", &stack.threads, 0, 4096, "compute threads; 0: every processor");
+    schema.add("engine.backend", &stack.backend,
+               "kernels: auto, x86, x86-avx2, x86-avx512, reference");
+    schema.add("engine.threads", &stack.threads, 0, 4096,
+               "compute threads; 0: one per physical core");
+    schema.add("engine.pin_threads", &stack.pin_threads,
+               "compute threads stay on their processors");
+    schema.add("engine.cpus", &stack.cpus,
+               "processors to place them on, memory nodes apart by |: \"0-3|4-7\"; empty: all");
     schema.add("engine.context_tokens", &stack.context_tokens, 0, kAny,
                "prompt and output of one request; 0: the model's positions");
     schema.add("engine.kv_tokens", &stack.kv_tokens, 0, kKvTokensMax,

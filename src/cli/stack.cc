@@ -41,6 +41,18 @@ Result<std::int64_t> context_length(const StackOptions& options, const ModelConf
     return options.context_tokens > 0 ? options.context_tokens : config.max_positions;
 }
 
+Result<std::shared_ptr<ComputePool>> make_pool(const StackOptions& options) {
+    ComputePoolOptions pool;
+    pool.topology = CpuTopology::detect();
+    if (!options.cpus.empty()) {
+        FATHOM_ASSIGN(pool.topology, CpuTopology::parse(options.cpus));
+    }
+    pool.pin = options.pin_threads;
+    pool.threads =
+        std::max(1, options.threads > 0 ? static_cast<int>(options.threads) : pool.topology.cores);
+    return std::make_shared<ComputePool>(pool);
+}
+
 }  // namespace
 
 std::int64_t choose_pages(const StackOptions& options, std::int64_t context_tokens,
@@ -73,10 +85,8 @@ Result<Stack> build_stack(const StackOptions& options) {
     if (!config.engram_layers.empty())
         token_map = make_engram_token_map(*stack.tokenizer, config.vocab_size).map;
 
-    const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
-    const int threads = static_cast<int>(options.threads > 0 ? options.threads : processors);
-    FATHOM_ASSIGN(std::unique_ptr<Backend> backend,
-                  make_backend(options.backend, std::make_shared<ComputePool>(threads)));
+    FATHOM_ASSIGN(std::shared_ptr<ComputePool> pool, make_pool(options));
+    FATHOM_ASSIGN(std::unique_ptr<Backend> backend, make_backend(options.backend, std::move(pool)));
 
     MemoryRequest memory{.model = model_options(options),
                          .sequences = options.engine.sequences_max,

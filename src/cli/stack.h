@@ -27,7 +27,9 @@ struct StackOptions {
     std::string numeric_mode = "real";     // real | fp32 (kernels/numerics.h)
     std::string cache_storage = "packed";  // packed | bf16
     std::string backend = "auto";
-    std::int64_t threads = 0;           // 0: the processors this process may use
+    std::int64_t threads = 0;           // 0: one per physical core this process may use
+    bool pin_threads = true;            // compute threads stay on their processors
+    std::string cpus;                   // "0-3|4-7": nodes to place them on; empty: the machine's
     std::int64_t context_tokens = 0;    // prompt and output together; 0: the model's positions
     std::int64_t kv_tokens = 0;         // in all sequences; 0: as many as are useful and fit
     std::int64_t memory_limit_mib = 0;  // 0: what the machine has available

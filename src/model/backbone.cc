@@ -121,13 +121,14 @@ void Backbone::embed() {
         for (const EmbeddingSpan& span : sequence.embeddings)
             if (position >= span.start && position < span.start + span.count)
                 replaced = span.rows + (position - span.start) * config_.hidden;
-        for (std::int64_t d = 0; d < config_.hidden; ++d) {
-            const float value = replaced != nullptr
-                                    ? replaced[d]
-                                    : bf16_to_float(weights_.embed[id * config_.hidden + d]);
-            for (std::int64_t s = 0; s < config_.streams; ++s)
-                store_float(x, i, s * config_.hidden + d, value);
-        }
+        const Bf16* row = weights_.embed + id * config_.hidden;
+        for (std::int64_t d = 0; d < config_.hidden; ++d)
+            store_float(x, i, d, replaced != nullptr ? replaced[d] : bf16_to_float(row[d]));
+        const Rows first = row_range(x, i, 1);
+        const auto bytes = static_cast<std::size_t>(config_.hidden * dtype_bytes(x.dtype));
+        for (std::int64_t s = 1; s < config_.streams; ++s)
+            std::memcpy(static_cast<std::byte*>(first.data) + static_cast<std::size_t>(s) * bytes,
+                        first.data, bytes);
     }
     pre_.assign(static_cast<std::size_t>(batch_.rows * config_.streams), 0.0f);
     for (std::int64_t i = 0; i < batch_.rows; ++i)

@@ -86,39 +86,46 @@ void Backbone::window_rows(int layer, ConstRows x_q8) {
 // The keys of each query: window rows oldest to newest, from the ring for positions before this
 // step and from this step's rows after, then the selected compressed rows.
 void Backbone::attention_lists(int layer) {
-    const LayerRole& r = role(layer);
-    const KvLayout::Owner* owner = r.ratio == 0 ? nullptr : layout_.owner(r.kv_owner);
-    const bool decoder = layer >= config_.boundary();
     lists_.resize(static_cast<std::size_t>(batch_.rows));
     window_list_.resize(static_cast<std::size_t>(batch_.rows * config_.window));
-    ConstKvRow* next = window_list_.data();
-    for (const BatchSpan& span : batch_.spans) {
-        const SequenceState& sequence = *span.sequence;
-        for (std::int64_t i = 0; i < span.count; ++i) {
-            const std::int64_t position = span.start + i;
-            const std::int64_t row = span.first_row + i;
-            // Rows before the tail keep their natural window (masked prefill); tail rows see the
-            // tail.
-            std::int64_t floor = sequence.encoder_floor;
-            if (decoder) floor = position >= sequence.decoder_floor ? sequence.decoder_floor : 0;
-            const std::int64_t oldest = std::max(floor, position - (config_.window - 1));
-            ConstKvRow* begin = next;
-            for (std::int64_t p = oldest; p <= position; ++p) {
-                const KvRow stored =
-                    p < span.start ? sequence.ring_row(layer, p)
-                                   : window_dst_[static_cast<std::size_t>(row - (position - p))];
-                *next++ = {stored.values, stored.scales};
-            }
-            AttentionList& list = lists_[static_cast<std::size_t>(row)];
-            list = {.window = {begin, next},
-                    .window_format = layout_.window_format,
-                    .compressed = {},
-                    .selected = {}};
-            if (owner == nullptr) continue;
-            list.compressed = layout_.main_rows(*owner, sequence.pages);
-            list.selected = selection_.row(row);
-        }
+    constexpr std::int64_t kRowsPerPiece = 64;
+    const auto rows = [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row)
+            attention_list(layer, row);
+    };
+    if (batch_.rows <= kRowsPerPiece)
+        rows(0, batch_.rows);
+    else
+        ops_.pool().run_ranges(batch_.rows, kRowsPerPiece, rows);
+}
+
+void Backbone::attention_list(int layer, std::int64_t row) {
+    const LayerRole& r = role(layer);
+    const auto at = static_cast<std::size_t>(row);
+    const BatchSpan& span = batch_.spans[static_cast<std::size_t>(batch_.span_of[at])];
+    const SequenceState& sequence = *span.sequence;
+    const std::int64_t position = batch_.positions[at];
+    // Rows before the tail keep their natural window (masked prefill); tail rows see the tail.
+    std::int64_t floor = sequence.encoder_floor;
+    if (layer >= config_.boundary())
+        floor = position >= sequence.decoder_floor ? sequence.decoder_floor : 0;
+    const std::int64_t oldest = std::max(floor, position - (config_.window - 1));
+    ConstKvRow* const begin = window_list_.data() + row * config_.window;
+    ConstKvRow* next = begin;
+    for (std::int64_t p = oldest; p <= position; ++p) {
+        const KvRow stored = p < span.start
+                                 ? sequence.ring_row(layer, p)
+                                 : window_dst_[static_cast<std::size_t>(row - (position - p))];
+        *next++ = {stored.values, stored.scales};
     }
+    AttentionList& list = lists_[at];
+    list = {.window = {begin, next},
+            .window_format = layout_.window_format,
+            .compressed = {},
+            .selected = {}};
+    if (r.ratio == 0) return;
+    list.compressed = layout_.main_rows(*layout_.owner(r.kv_owner), sequence.pages);
+    list.selected = selection_.row(row);
 }
 
 // Keeps what later steps can still see: the last ring_rows rows of each span.

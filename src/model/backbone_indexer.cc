@@ -141,10 +141,13 @@ void Backbone::score_rows(int layer, std::int64_t first, std::int64_t last) {
                        .heads = config_.index_heads,
                        .dim = config_.index_dim,
                        .queries = queries});
-    for (const IndexScoreArgs::Query& query : queries) {
+    for (const IndexScoreArgs::Query& query : queries)
         probe_scores(layer, query.row, query.scores);
+    // Rows write lists of their own, and selecting is pure.
+    ops_.pool().run(static_cast<std::int64_t>(queries.size()), [&](std::int64_t i) {
+        const IndexScoreArgs::Query& query = queries[static_cast<std::size_t>(i)];
         publish_row(layer, query.row, query.scores);
-    }
+    });
 }
 
 // Turns a row's scores (dense over its candidate blocks, or over all visible entries; empty when

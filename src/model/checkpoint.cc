@@ -365,4 +365,9 @@ const float* Checkpoint::f32(std::string_view name) const {
     return reinterpret_cast<const float*>(found.data);
 }
 
+void Checkpoint::drop_pages() const {
+    for (const auto& shard : shards_)
+        shard->drop_pages();
+}
+
 }  // namespace fathom

@@ -50,6 +50,9 @@ class Checkpoint {
     EngramTable engram_table(int layer) const;
     const Bf16* bf16(std::string_view name) const;  // a BF16 tensor's numbers
     const float* f32(std::string_view name) const;  // an F32 tensor's numbers
+    // Gives back the memory of what was read so far, for whoever packed it into a layout of its
+    // own.
+    void drop_pages() const;
 
     struct Summary {
         std::uint64_t tensors = 0, bytes = 0;

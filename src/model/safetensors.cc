@@ -462,6 +462,10 @@ void SafetensorsFile::advise_random(const TensorInfo& info) const {
     ::madvise(const_cast<std::uint8_t*>(base_) + begin, info.end - begin, MADV_RANDOM);
 }
 
+void SafetensorsFile::drop_pages() const {
+    ::madvise(const_cast<std::uint8_t*>(base_), bytes_, MADV_DONTNEED);
+}
+
 // ---------------------------------------------------------------------------------------- writing
 
 SafetensorsLayout layout_safetensors(const std::vector<TensorToWrite>& tensors) {

@@ -68,6 +68,8 @@ class SafetensorsFile {
     TensorRef view(const TensorInfo& info) const;  // info must be one of tensors()
     // Tells the kernel that this tensor is read in scattered rows, so that it reads nothing ahead.
     void advise_random(const TensorInfo& info) const;
+    // Gives back the memory of what was read so far; reading again reads the file (or its cache).
+    void drop_pages() const;
 
   private:
     SafetensorsFile() = default;

@@ -9,6 +9,14 @@ namespace fathom {
 
 namespace {
 
+std::int64_t owned(const Linear& weight) {
+    return weight == nullptr ? 0 : weight->bytes();
+}
+
+std::int64_t owned(const PackedExpert& expert) {
+    return expert.gate_up->bytes() + expert.down->bytes();
+}
+
 // Reads tensors of one layer under its name prefix.
 class LayerReader {
   public:
@@ -94,14 +102,6 @@ void load_experts(const LayerReader& read, const ModelConfig& config, LayerWeigh
     w.shared = read.expert("ffn.shared_experts");
 }
 
-std::int64_t owned(const Linear& weight) {
-    return weight == nullptr ? 0 : weight->bytes();
-}
-
-std::int64_t owned(const PackedExpert& expert) {
-    return expert.gate_up->bytes() + expert.down->bytes();
-}
-
 }  // namespace
 
 BackboneWeights load_weights(const Checkpoint& checkpoint, Backend& backend) {
@@ -123,11 +123,14 @@ BackboneWeights load_weights(const Checkpoint& checkpoint, Backend& backend) {
             w.engram.q_weight = read.bf16("engram.q_weight");
             w.engram.k_weight = read.bf16("engram.k_weight");
         }
+        // What was packed is not read again; without this a load would hold every weight twice.
+        if (owned(w.wq_b) > 0) checkpoint.drop_pages();
     }
     const TensorRef norm = checkpoint.tensor("norm.weight");
     weights.norm.resize(static_cast<std::size_t>(norm.elements()));
     std::memcpy(weights.norm.data(), norm.data, norm.bytes);
     weights.head = backend.pack(checkpoint.weight("head"));
+    if (owned(weights.head) > 0) checkpoint.drop_pages();
     return weights;
 }
 
