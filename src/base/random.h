@@ -16,6 +16,7 @@ enum class RandomPurpose : std::uint32_t {
     draft_token = 1,     // a drafter's proposal
     accept_draft = 2,    // the acceptance test of a verified draft
     residual_token = 3,  // the draw after a rejected draft
+    choice_seed = 4,     // the seeds of a request's further choices
     test_data = 100,     // tests, generated models, benchmarks
 };
 

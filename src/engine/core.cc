@@ -1,7 +1,7 @@
 #include "engine/core.h"
 
 #include <algorithm>
-#include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -57,6 +57,21 @@ Status check_config(const EngineConfig& config, const Model& model) {
     return {};
 }
 
+// The request as its choices, each without branches, the first first.
+std::vector<EngineRequest> split_choices(EngineRequest request) {
+    const std::vector<Branch> branches = std::exchange(request.branches, {});
+    std::vector<EngineRequest> parts;
+    for (const Branch& branch : branches) {
+        EngineRequest& part = parts.emplace_back(request);
+        part.id = branch.id;
+        part.sampling.seed = branch.seed;
+        part.logits_begin = -1;
+        part.capture_prefix_at = 0;
+    }
+    parts.insert(parts.begin(), std::move(request));
+    return parts;
+}
+
 class Core final : public EngineCore {
   public:
     Core(std::unique_ptr<Model> model, const EngineConfig& config, const Clock& clock,
@@ -87,6 +102,7 @@ class Core final : public EngineCore {
         EngineEvent event;
     };
 
+    Status check_ids_are_free(const EngineRequest& request) const;
     void end_what_is_over();
     const std::vector<StepWork>& plan();
     void run(const std::vector<StepWork>& work);
@@ -111,21 +127,47 @@ class Core final : public EngineCore {
     std::vector<Outgoing> outbox_;
     std::vector<StepSpan> spans_;
     std::vector<float> logits_;
+    SamplerWorkspace sampler_;
     std::uint64_t steps_ = 0, prompt_tokens_ = 0, output_tokens_ = 0;
     std::uint64_t preemptions_published_ = 0;  // the registry may serve several engines
 };
 
+Status Core::check_ids_are_free(const EngineRequest& request) const {
+    std::vector<std::uint64_t> ids = {request.id};
+    for (const Branch& branch : request.branches)
+        ids.push_back(branch.id);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        if (scheduler_.find(ids[i]) != nullptr)
+            return invalid_argument("id {} belongs to a request that is still live", ids[i]);
+        if (std::find(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(i), ids[i]) !=
+            ids.begin() + static_cast<std::ptrdiff_t>(i))
+            return invalid_argument("id {} is given to two choices of one request", ids[i]);
+    }
+    return {};
+}
+
 Status Core::add(EngineRequest request, std::shared_ptr<EventSink> sink) {
     FATHOM_CHECK(sink != nullptr);
     FATHOM_RETURN_IF_ERROR(check_request(request, config_, model_->config(), *pool_));
-    if (scheduler_.find(request.id) != nullptr)
-        return invalid_argument("id {} belongs to a request that is still live", request.id);
-    if (scheduler_.waiting() >= config_.waiting_max)
+    FATHOM_RETURN_IF_ERROR(check_ids_are_free(request));
+    const auto choices = static_cast<std::int64_t>(1 + request.branches.size());
+    if (scheduler_.waiting() + choices > config_.waiting_max)
         return error(StatusCode::resource_exhausted,
-                     "{} requests are waiting, which is the limit; try again later",
-                     scheduler_.waiting());
-    scheduler_.add(std::make_unique<Sequence>(std::move(request), std::move(sink), next_order_++,
-                                              config_, model_->config(), model_->kv_layout()));
+                     "{} requests are waiting and {} more came; the limit is {}; try again later",
+                     scheduler_.waiting(), choices, config_.waiting_max);
+    std::vector<EngineRequest> parts = split_choices(std::move(request));
+    std::shared_ptr<PromptFork> fork;
+    if (choices > 1) {
+        std::vector<std::uint64_t> orders(parts.size());
+        std::iota(orders.begin(), orders.end(), next_order_);
+        fork = std::make_shared<PromptFork>(pool_, std::move(orders));
+    }
+    for (EngineRequest& part : parts) {
+        auto sequence = std::make_unique<Sequence>(std::move(part), sink, next_order_++, config_,
+                                                   model_->config(), model_->kv_layout());
+        sequence->join_fork(fork);
+        scheduler_.add(std::move(sequence));
+    }
     if (!busy_) publish_metrics();
     return {};
 }
@@ -226,6 +268,7 @@ void Core::finish_rows(Sequence& sequence, std::int64_t count, const StepSpan& s
     }
     sequence.advance(count);
     count_rows(sequence);
+    sequence.keep_prompt_end();
 
     if (std::shared_ptr<const Prefix> prefix = sequence.capture(pool_)) {
         EngineEvent event = sequence.event();
@@ -238,10 +281,10 @@ void Core::finish_rows(Sequence& sequence, std::int64_t count, const StepSpan& s
     EngineEvent event = sequence.event();
     FinishReason reason = sequence.committed_end();
     if (sequence.ready_to_sample()) {
-        const std::span<const float> last = row(end_position - 1);
+        SampledToken sampled = sequence.sample(row(end_position - 1), sampler_);
         // Damaged weights or caches show here first; a token drawn from NaN would look like an
         // answer.
-        if (std::any_of(last.begin(), last.end(), [](float x) { return std::isnan(x); })) {
+        if (sampled.damaged) {
             event.status = error(StatusCode::data_loss,
                                  "position {}: the logits are not numbers; the weights or the "
                                  "caches are damaged",
@@ -249,10 +292,9 @@ void Core::finish_rows(Sequence& sequence, std::int64_t count, const StepSpan& s
             end(sequence, std::move(event), FinishReason::error);
             return;
         }
-        const TokenId token =
-            sample_token(last, sequence.request().sampling, sequence.known_tokens());
-        event.tokens = {token};
-        reason = sequence.append(token);
+        event.tokens = {sampled.token};
+        if (sampled.logprobs) event.logprobs.push_back(std::move(*sampled.logprobs));
+        reason = sequence.append(sampled.token);
         ++output_tokens_;
         if (metrics_) metrics_->output_tokens.add();
     }

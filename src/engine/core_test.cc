@@ -435,7 +435,8 @@ TEST(EngineCore, AFullQueueRefusesAndRecovers) {
     rig.add(make_request(2, 10, 5));
     const Status status = rig.core->add(make_request(3, 10, 5), std::make_shared<Recorder>());
     EXPECT_EQ(status.code(), StatusCode::resource_exhausted);
-    EXPECT_EQ(status.message(), "2 requests are waiting, which is the limit; try again later");
+    EXPECT_EQ(status.message(),
+              "2 requests are waiting and 1 more came; the limit is 2; try again later");
     rig.core->step();
     rig.add(make_request(3, 10, 5));
     rig.run();

@@ -57,10 +57,15 @@ struct Engine::Impl {
         event.id = submission.request.id;
         event.attempt = submission.request.attempt;
         event.first_index = static_cast<std::int64_t>(submission.request.committed.size());
+        const std::vector<Branch> branches = submission.request.branches;
         event.status = core->add(std::move(submission.request), submission.sink);
         if (event.status.ok()) return;
         event.finish = FinishReason::error;
-        submission.sink->on_event(std::move(event));
+        submission.sink->on_event(event);
+        for (const Branch& branch : branches) {
+            event.id = branch.id;
+            submission.sink->on_event(event);
+        }
     }
 
     void publish() {

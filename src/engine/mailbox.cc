@@ -11,6 +11,8 @@ Mailbox::Push Mailbox::submit(Submission&& submission) {
         if (submissions_ >= submissions_max_) return Push::full;
         ++submissions_;
         cancelled_.erase(submission.request.id);
+        for (const Branch& branch : submission.request.branches)
+            cancelled_.erase(branch.id);
         push({.submission = std::move(submission), .cancelled_id = 0});
     }
     ready_.notify_one();

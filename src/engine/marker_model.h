@@ -62,10 +62,19 @@ inline std::vector<TokenId> expected_tokens(const EngineRequest& request) {
                std::find(stops.begin(), stops.end(), ids.back()) != stops.end();
     };
     std::vector<TokenId> out;
+    SamplerWorkspace workspace;
     while (static_cast<std::int64_t>(ids.size()) - prompt < limit && !stopped()) {
         const std::vector<float> logits = marker_logits(markers_of(ids).back());
-        out.push_back(
-            sample_token(logits, request.sampling, static_cast<std::int64_t>(ids.size())));
+        TokenHistory history(request.sampling, request.prompt);
+        for (std::size_t i = request.prompt.size(); i < ids.size(); ++i)
+            history.append(ids[i]);
+        out.push_back(sample_token({.logits = logits,
+                                    .params = request.sampling,
+                                    .history = history,
+                                    .stop_tokens = stops,
+                                    .position = static_cast<std::int64_t>(ids.size())},
+                                   workspace)
+                          .token);
         ids.push_back(out.back());
     }
     return out;
@@ -226,6 +235,35 @@ class Recorder final : public EventSink {
   private:
     std::int64_t next_index_;
 };
+
+// Collects the events of a request with several choices, each by its id.
+class ChoiceRecorder final : public EventSink {
+  public:
+    explicit ChoiceRecorder(const EngineRequest& request) {
+        const auto committed = static_cast<std::int64_t>(request.committed.size());
+        choices.emplace(request.id, Recorder(committed));
+        for (const Branch& branch : request.branches)
+            choices.emplace(branch.id, Recorder(committed));
+    }
+    void on_event(EngineEvent event) override { choices.at(event.id).on_event(std::move(event)); }
+    void on_logits(std::uint64_t id, std::int64_t position, std::span<const float> row) override {
+        choices.at(id).on_logits(id, position, row);
+    }
+
+    std::map<std::uint64_t, Recorder> choices;
+};
+
+// The choice with this id as a request alone.
+inline EngineRequest choice_alone(const EngineRequest& request, std::uint64_t id) {
+    EngineRequest alone = request;
+    alone.branches.clear();
+    for (const Branch& branch : request.branches) {
+        if (branch.id != id) continue;
+        alone.id = id;
+        alone.sampling.seed = branch.seed;
+    }
+    return alone;
+}
 
 inline std::vector<TokenId> make_ids(std::int64_t count, std::uint64_t seed) {
     std::vector<TokenId> ids;

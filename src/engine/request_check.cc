@@ -44,6 +44,18 @@ Status check_lengths(const EngineRequest& request, const ModelConfig& model, con
     return {};
 }
 
+Status check_branches(const EngineRequest& request) {
+    if (request.branches.empty()) return {};
+    if (request.branches.size() >= kChoicesMax)
+        return invalid_argument("{} choices are asked for; at most {} are allowed",
+                                request.branches.size() + 1, kChoicesMax);
+    if (!request.committed.empty())
+        return invalid_argument(
+            "committed has {} tokens; a request of {} choices must begin with none",
+            request.committed.size(), request.branches.size() + 1);
+    return {};
+}
+
 Status check_prefill(const EngineRequest& request) {
     const bool has_tail =
         request.prefill == PrefillMode::tail || request.prefill == PrefillMode::masked;
@@ -127,7 +139,8 @@ Status check_request(const EngineRequest& request, const EngineConfig& config,
     FATHOM_RETURN_IF_ERROR(check_ids("prompt", request.prompt, model));
     FATHOM_RETURN_IF_ERROR(check_ids("committed", request.committed, model));
     FATHOM_RETURN_IF_ERROR(check_ids("stop_tokens", request.stop_tokens, model));
-    FATHOM_RETURN_IF_ERROR(validate_sampling(request.sampling));
+    FATHOM_RETURN_IF_ERROR(validate_sampling(request.sampling, model.vocab_size));
+    FATHOM_RETURN_IF_ERROR(check_branches(request));
     FATHOM_RETURN_IF_ERROR(check_prefill(request));
     FATHOM_RETURN_IF_ERROR(check_image(request));
     return check_prefix(request, config, pool);

@@ -30,6 +30,7 @@ std::unique_ptr<Sequence> Scheduler::remove(const Sequence& sequence) {
     by_id_.erase(removed->request().id);
     if (removed->running()) --running_;
     removed->stop(*pool_);
+    removed->leave_fork();
     return removed;
 }
 
@@ -65,7 +66,7 @@ void Scheduler::plan_prompts() {
     bool passed = false;
     for (const auto& [order, sequence] : sequences_) {
         if (rows_left_ == 0) break;
-        if (sequence->decoding()) continue;
+        if (sequence->decoding() || sequence->waits_for_fork()) continue;
         if (!sequence->running() && running_ == config_.sequences_max) continue;
         const bool may_take_pages = blocked == nullptr || blocked->passes < kPassesMax;
         const std::int64_t pages_before = sequence->pages();
@@ -114,6 +115,10 @@ bool Scheduler::take_back_a_prefix() {
     const std::uint64_t oldest = sequences_.begin()->first;
     for (auto it = sequences_.rbegin(); it != sequences_.rend() && it->first != oldest; ++it) {
         Sequence& sequence = *it->second;
+        if (!sequence.running() && sequence.starts_from_fork()) {
+            sequence.leave_fork();
+            return true;
+        }
         if (sequence.running() || !sequence.holds_prefix()) continue;
         if (!sequence.reported) {
             sequence.drop_prefix(config_);
@@ -129,6 +134,7 @@ bool Scheduler::take_back_a_prefix() {
 }
 
 bool Scheduler::may_start(const Sequence& sequence) const {
+    if (sequence.starts_from_fork()) return pool_->free_pages() >= 1;
     const PromptPlan& prompt = sequence.plan();
     std::int64_t needed = prompt.first_row < prompt.anchors.hit_tokens ? 0 : 1;
     if (running_ > 0 && sequence.pages_when_preempted() > 0)

@@ -75,11 +75,14 @@ Sequence::Sequence(EngineRequest request, std::shared_ptr<EventSink> sink, std::
       plan_(plan_prompt(request_, config, layout)),
       prompt_tokens_(static_cast<std::int64_t>(request_.prompt.size())),
       output_limit_(output_limit(request_, model)),
+      history_(request_.sampling, request_.prompt),
       parked_ids_(std::move(request_.prompt)),
       rows_done_(plan_.first_row),
       observe_from_(request_.logits_begin < 0 ? kNever : request_.logits_begin) {
     request_.prompt.clear();
     parked_ids_.insert(parked_ids_.end(), request_.committed.begin(), request_.committed.end());
+    for (const TokenId token : request_.committed)
+        history_.append(token);
     if (!request_.committed.empty()) committed_end_ = ends_with(request_.committed.back());
     request_.committed = {};
 }
@@ -104,6 +107,7 @@ void Sequence::start(PagePool& pool) {
     state_->encoder_floor = plan_.anchors.encoder_floor;
     state_->store_floor = plan_.anchors.hit_tokens;
     state_->decoder_floor = plan_.anchors.decoder_floor;
+    if (starts_from_fork()) return start_from_fork(pool);
     if (request_.prefix != nullptr) {
         for (const PageId page : request_.prefix->pages()) {
             pool.retain(page);
@@ -113,6 +117,33 @@ void Sequence::start(PagePool& pool) {
             restore_encoder_windows(*request_.prefix->snapshot(), *state_);
     }
     rows_done_ = plan_.first_row;
+}
+
+void Sequence::start_from_fork(PagePool& pool) {
+    for (const PageId page : fork_->shared_pages()) {
+        pool.retain(page);
+        add_page(page, pool);
+    }
+    const std::optional<PageId> last = pool.take();
+    FATHOM_CHECK(last.has_value());
+    add_page(*last, pool);
+    fork_->restore(pool.memory(*last), *state_);
+    rows_done_ = prompt_tokens_ - 1;
+    prompt_rows_counted = prompt_tokens_;
+    leave_fork();
+}
+
+void Sequence::keep_prompt_end() {
+    if (fork_ == nullptr || rows_done_ != prompt_tokens_) return;
+    const std::shared_ptr<PromptFork> fork = fork_;
+    leave_fork();
+    fork->capture(*state_, pages_, prompt_tokens_);
+}
+
+void Sequence::leave_fork() {
+    if (fork_ == nullptr) return;
+    fork_->leave(order_);
+    fork_.reset();
 }
 
 void Sequence::stop(PagePool& pool) {
@@ -164,7 +195,17 @@ FinishReason Sequence::ends_with(TokenId last) const {
     return output_tokens() >= output_limit_ ? FinishReason::length : FinishReason::none;
 }
 
+SampledToken Sequence::sample(std::span<const float> logits, SamplerWorkspace& workspace) const {
+    return sample_token({.logits = logits,
+                         .params = request_.sampling,
+                         .history = history_,
+                         .stop_tokens = request_.stop_tokens,
+                         .position = known_tokens()},
+                        workspace);
+}
+
 FinishReason Sequence::append(TokenId token) {
+    history_.append(token);
     state_->ids.push_back(token);
     if (!state_->in_image.empty()) state_->in_image.push_back(0);
     return ends_with(token);

@@ -11,10 +11,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
+#include "engine/fork.h"
 #include "engine/page_pool.h"
+#include "engine/sampler.h"
 #include "engine/types.h"
 #include "model/config.h"
 #include "model/kv_cache.h"
@@ -70,7 +73,8 @@ class Sequence {
     std::int64_t pages_when_preempted() const { return pages_when_preempted_; }  // 0: never was
     void add_page(PageId page, const PagePool& pool);
 
-    // Gives it a state and the pages of its prefix, and puts it before first_row.
+    // Gives it a state and the pages of its prefix, and puts it before first_row; or, from a fork
+    // that is ready, before the last prompt row, which takes a page of its own.
     void start(PagePool& pool);
     // Gives everything back but the tokens.
     void stop(PagePool& pool);
@@ -83,6 +87,15 @@ class Sequence {
     // Makes the hit a miss. Not while it runs nor once something was reported.
     void drop_prefix(const EngineConfig& config);
 
+    // Choices of one request (fork.h). The one that runs the prompt keeps its end when it is there.
+    void join_fork(std::shared_ptr<PromptFork> fork) { fork_ = std::move(fork); }
+    bool waits_for_fork() const {
+        return fork_ != nullptr && !fork_->ready() && !fork_->runs_prompt(order_);
+    }
+    bool starts_from_fork() const { return fork_ != nullptr && fork_->ready(); }
+    void keep_prompt_end();
+    void leave_fork();  // it then computes the prompt itself
+
     // The span of the next `count` rows; logits are asked for where they are observed or sampled.
     StepSpan span(std::int64_t count) const;
     // Rows of that span whose logits are observed: those at or after this position.
@@ -92,6 +105,8 @@ class Sequence {
     bool ready_to_sample() const {
         return rows_left() == 0 && committed_end_ == FinishReason::none;
     }
+    // Draws the token that follows from the last row's logits.
+    SampledToken sample(std::span<const float> logits, SamplerWorkspace& workspace) const;
     // Adds a sampled token and says whether the request ends with it.
     FinishReason append(TokenId token);
 
@@ -110,6 +125,7 @@ class Sequence {
     std::int64_t prompt_rows_counted = 0;  // for statistics: recomputed rows count once
 
   private:
+    void start_from_fork(PagePool& pool);
     FinishReason ends_with(TokenId last) const;
     bool decoder_runs_all() const;
 
@@ -121,6 +137,7 @@ class Sequence {
     std::int64_t prompt_tokens_ = 0;
     std::int64_t output_limit_ = 0;
     FinishReason committed_end_ = FinishReason::none;
+    TokenHistory history_;
     std::vector<TokenId> parked_ids_;  // while not running
 
     std::unique_ptr<SequenceState> state_;
@@ -129,6 +146,7 @@ class Sequence {
     std::int64_t observe_from_ = 0;
     std::int64_t pages_when_preempted_ = 0;
     bool captured_ = false;
+    std::shared_ptr<PromptFork> fork_;  // shared by its members; null once this one left
 };
 
 }  // namespace fathom

@@ -14,6 +14,8 @@
 namespace fathom {
 namespace {
 
+using testing::choice_alone;
+using testing::ChoiceRecorder;
 using testing::expected_tokens;
 using testing::MarkerModel;
 using testing::Recorder;
@@ -23,7 +25,10 @@ struct Planned {
     int arrival = 0;
     int cancel_after = -1;  // steps after arrival; −1: never
     std::int64_t want_prefix = 0;
-    std::shared_ptr<Recorder> sink;
+    std::uint64_t cancel_id = 0;
+    std::shared_ptr<ChoiceRecorder> sink;
+
+    Recorder& first() const { return sink->choices.at(request.id); }
 };
 
 // Few families of prompts, so that prefixes captured by one request fit others.
@@ -42,6 +47,17 @@ EngineRequest random_request(std::uint64_t id, std::int64_t pages) {
         request.committed = expected_tokens(request);
         request.committed.resize(*rc::gen::inRange<std::size_t>(0, request.committed.size() + 1));
     }
+    if (request.committed.empty() && *rc::gen::inRange(0, 3) == 0) {
+        for (int i = *rc::gen::inRange(1, 4); i > 0; --i)
+            request.branches.push_back({.id = id + 1000 * static_cast<std::uint64_t>(i),
+                                        .seed = choice_seed(request.sampling.seed, i)});
+    }
+    if (*rc::gen::inRange(0, 4) == 0) {
+        request.sampling.frequency_penalty = *rc::gen::element(0.0, 0.5);
+        request.sampling.repetition_penalty = *rc::gen::element(1.0, 1.4);
+        request.sampling.min_tokens = *rc::gen::inRange(0, 20);
+        request.sampling.logit_bias = {{*rc::gen::inRange<TokenId>(0, 48), 3.0f}};
+    }
     request.override_prefill = true;
     request.prefill = *rc::gen::element(PrefillMode::tail, PrefillMode::masked, PrefillMode::halo);
     request.tail_tokens = *rc::gen::inRange<std::int64_t>(16, 60);
@@ -59,17 +75,21 @@ bool fits(const Prefix& prefix, const EngineRequest& request) {
            (request.capture_prefix_at == 0 || request.capture_prefix_at > prefix.tokens());
 }
 
-void check_answer(const Planned& planned) {
-    const Recorder& sink = *planned.sink;
-    RC_ASSERT(sink.violation == "");
-    const std::vector<TokenId> expected = expected_tokens(planned.request);
-    if (sink.finish == FinishReason::length || sink.finish == FinishReason::stop_token) {
-        RC_ASSERT(sink.tokens == expected);
+void check_choice(const Recorder& choice, const EngineRequest& alone) {
+    RC_ASSERT(choice.violation == "");
+    const std::vector<TokenId> expected = expected_tokens(alone);
+    if (choice.finish == FinishReason::length || choice.finish == FinishReason::stop_token) {
+        RC_ASSERT(choice.tokens == expected);
         return;
     }
-    RC_ASSERT(sink.finish != FinishReason::none);
-    RC_ASSERT(sink.tokens.size() <= expected.size());
-    RC_ASSERT(std::equal(sink.tokens.begin(), sink.tokens.end(), expected.begin()));
+    RC_ASSERT(choice.finish != FinishReason::none);
+    RC_ASSERT(choice.tokens.size() <= expected.size());
+    RC_ASSERT(std::equal(choice.tokens.begin(), choice.tokens.end(), expected.begin()));
+}
+
+void check_answer(const Planned& planned) {
+    for (const auto& [id, choice] : planned.sink->choices)
+        check_choice(choice, choice_alone(planned.request, id));
 }
 
 void soak() {
@@ -90,6 +110,9 @@ void soak() {
     for (int i = 0; i < count; ++i) {
         Planned planned;
         planned.request = random_request(static_cast<std::uint64_t>(i), config.pages);
+        planned.cancel_id = planned.request.id;
+        if (!planned.request.branches.empty() && *rc::gen::arbitrary<bool>())
+            planned.cancel_id = planned.request.branches.back().id;
         planned.arrival = *rc::gen::inRange(0, 120);
         if (*rc::gen::inRange(0, 4) == 0) planned.cancel_after = *rc::gen::inRange(0, 80);
         all.push_back(std::move(planned));
@@ -102,16 +125,15 @@ void soak() {
             if (planned.arrival == step) {
                 if (cached != nullptr && fits(*cached, planned.request))
                     planned.request.prefix = cached;
-                planned.sink = std::make_shared<Recorder>(
-                    static_cast<std::int64_t>(planned.request.committed.size()));
+                planned.sink = std::make_shared<ChoiceRecorder>(planned.request);
                 RC_ASSERT(core->add(planned.request, planned.sink).ok());
                 planned.request.prefix.reset();
             }
             if (planned.cancel_after >= 0 && step == planned.arrival + planned.cancel_after)
-                core->cancel(planned.request.id);
-            if (planned.sink != nullptr && planned.sink->prefix != nullptr) {
-                cached = std::exchange(planned.sink->prefix, nullptr);
-                planned.sink->last.prefix.reset();
+                core->cancel(planned.cancel_id);
+            if (planned.sink != nullptr && planned.first().prefix != nullptr) {
+                cached = std::exchange(planned.first().prefix, nullptr);
+                planned.first().last.prefix.reset();
             }
             arrivals_left |= planned.arrival >= step;
         }
@@ -122,8 +144,8 @@ void soak() {
     }
     cached.reset();
     for (Planned& planned : all) {
-        planned.sink->prefix.reset();
-        planned.sink->last.prefix.reset();
+        planned.first().prefix.reset();
+        planned.first().last.prefix.reset();
         check_answer(planned);
     }
     RC_ASSERT(model->violation == "");

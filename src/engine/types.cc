@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/random.h"
+
 namespace fathom {
 
 namespace {
@@ -10,6 +12,14 @@ constexpr std::array<PrefillMode, 4> kModes = {PrefillMode::exact, PrefillMode::
                                                PrefillMode::masked, PrefillMode::halo};
 
 }  // namespace
+
+std::uint64_t choice_seed(std::uint64_t seed, std::int64_t choice) {
+    if (choice == 0) return seed;
+    const auto bits = random_bits({.seed = seed,
+                                   .purpose = RandomPurpose::choice_seed,
+                                   .index = static_cast<std::uint64_t>(choice)});
+    return (std::uint64_t{bits[1]} << 32 | bits[0]) >> 1;
+}
 
 const char* prefill_mode_name(PrefillMode mode) {
     switch (mode) {

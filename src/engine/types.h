@@ -15,17 +15,62 @@
 
 namespace fathom {
 
-// temperature 0 is argmax (ties to the lower id). Otherwise: logits / temperature, then top-k,
-// top-p and min-p are taken on the tempered distribution and intersected, survivors are
-// renormalised and one is drawn with random_uniform(seed, sample_token, position). A token survives
-// top-p when the mass strictly before it (descending, lower id first among equals) is <= top_p, so
-// the first always survives. sampler.h states the arithmetic.
+struct LogitBias {
+    TokenId id = 0;
+    float bias = 0;  // [-100, 100], added to the token's logit
+};
+inline constexpr std::size_t kLogitBiasMax = 1024;      // entries
+inline constexpr std::size_t kAllowedTokensMax = 4096;  // entries
+inline constexpr std::int64_t kTopLogprobsMax = 20;
+
+// How the next token follows from its logits, in this order: allowed tokens and the stop tokens
+// that min_tokens forbids, bias, penalties, temperature, then top-k, top-p and min-p, each on the
+// tempered distribution, intersected; survivors are renormalised and one is drawn with
+// random_uniform(seed, sample_token, position). Temperature 0 is argmax of the biased and penalised
+// logits (ties to the lower id). A token survives top-p when the mass strictly before it
+// (descending, lower id first among equals) is <= top_p, so the first always survives. sampler.h
+// states the arithmetic.
 struct SamplingParams {
     double temperature = 1.0;  // [0, 2]
     std::int64_t top_k = 0;    // 0: off
     double top_p = 1.0;        // (0, 1]
     double min_p = 0.0;        // [0, 1]: drop tokens below min_p × the largest probability
     std::uint64_t seed = 0;
+
+    // Of output tokens, as OpenAI has them: subtracted from a token's logit once for every
+    // occurrence, and once when it occurred at all.
+    double frequency_penalty = 0.0;   // [-2, 2]
+    double presence_penalty = 0.0;    // [-2, 2]
+    double repetition_penalty = 1.0;  // [0.01, 10]: of tokens in prompt or output, positive logits
+                                      // are divided by it and others multiplied
+    std::vector<LogitBias> logit_bias = {};
+    std::vector<TokenId> allowed_tokens =
+        {};                       // empty: all. When nothing is left, the lowest of them
+    std::int64_t min_tokens = 0;  // no stop token before so many output tokens, if another is left
+
+    // Log probabilities (natural) that come with each token: its own and those of this many most
+    // probable ones, at most kTopLogprobsMax; -1: none. They are of the raw distribution, softmax
+    // of the logits as the model gave them, or of the processed one that the token was drawn from.
+    std::int64_t logprobs = -1;
+    bool logprobs_processed = false;
+};
+
+// The seed that choice i of a request with several draws with: the request's own for choice 0, else
+// the upper 63 bits of the first two words of random_bits(seed, choice_seed, i). So every choice
+// can be had alone, as a request with that seed.
+std::uint64_t choice_seed(std::uint64_t seed, std::int64_t choice);
+
+struct TokenLogprob {
+    TokenId id = 0;
+    float logprob = 0;  // at least kLogprobFloor, which also stands for probability 0
+};
+inline constexpr float kLogprobFloor = -9999.0f;
+
+// The token's own, and the most probable ones in descending order (lower id first among equals),
+// which need not contain it.
+struct TokenLogprobs {
+    float logprob = 0;
+    std::vector<TokenLogprob> top = {};
 };
 
 // Which rows of a prompt run the decoder half (model.md 2.2).
@@ -44,6 +89,13 @@ Result<PrefillMode> parse_prefill_mode(const std::string& name);
 // holder is gone.
 class Prefix;
 
+// A further choice of a request: the same prompt and settings with a seed of its own.
+struct Branch {
+    std::uint64_t id = 0;    // as EngineRequest::id
+    std::uint64_t seed = 0;  // choice_seed
+};
+inline constexpr std::size_t kChoicesMax = 16;  // of one request, its first included
+
 struct EngineRequest {
     std::uint64_t id = 0;         // unique among live requests of one engine; chosen by the owner
     std::uint32_t attempt = 0;    // strictly increasing per request; echoed in events
@@ -59,6 +111,12 @@ struct EngineRequest {
     std::int64_t max_tokens = 16;
     std::vector<TokenId> stop_tokens;  // finish with stop_token; the token itself is reported
     std::int64_t deadline_us = 0;      // on the engine's clock; 0: none
+    // From the end of the prompt on, each branch is a request of its own: cancelled, preempted and
+    // ended by itself, its events under its id at the same sink. Until then they wait for whichever
+    // of them is first: the prompt is computed once, its full pages are shared, and what the
+    // sequences will write is copied (fork.h). Tokens are those of a request alone with that seed.
+    // Not with `committed`; observed logits and captures are the first choice's alone.
+    std::vector<Branch> branches;
 
     // For checking and for prefix reuse; a plain request leaves them alone.
     PrefillMode prefill = PrefillMode::tail;
@@ -95,6 +153,7 @@ struct EngineEvent {
     std::uint32_t attempt = 0;
     std::int64_t first_index = 0;  // output index of tokens[0]
     std::vector<TokenId> tokens;
+    std::vector<TokenLogprobs> logprobs;       // beside tokens, or empty when none were asked for
     FinishReason finish = FinishReason::none;  // != none: the last event of the request
     Status status;                             // set when finish == error
     std::int64_t cached_tokens = 0;            // prompt tokens that were not computed

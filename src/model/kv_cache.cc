@@ -128,6 +128,11 @@ std::uint8_t* SequenceState::base() const {
     return reinterpret_cast<std::uint8_t*>(address);
 }
 
+void SequenceState::copy_rows(const SequenceState& from) {
+    FATHOM_CHECK(layout == from.layout);
+    std::memcpy(base(), from.base(), static_cast<std::size_t>(layout->state_bytes));
+}
+
 KvRow SequenceState::ring_row(int layer, std::int64_t position) const {
     const KvFormat format = layout->window_format;
     const std::int64_t slot = position % layout->ring_rows;

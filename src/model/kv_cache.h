@@ -108,6 +108,9 @@ struct SequenceState {
     float* pending_u(int owner_number, std::int64_t position) const;  // [head_dim]
     float* pending_g(int owner_number, std::int64_t position) const;
 
+    // Takes over the window and pending rows of a sequence of the same layout.
+    void copy_rows(const SequenceState& from);
+
     const KvLayout* layout = nullptr;
 
   private:
