@@ -5,14 +5,13 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <memory>
-#include <new>
 #include <span>
 
 #include "base/check.h"
 #include "base/compute_pool.h"
 #include "base/formats.h"
 #include "kernels/ops.h"
+#include "kernels/scratch.h"
 
 namespace fathom::reference {
 
@@ -60,36 +59,6 @@ inline void write_row(const Rows& y, std::int64_t i, std::int64_t column, std::i
 }
 inline void write_row(const Rows& y, std::int64_t i, const float* values) {
     write_row(y, i, 0, y.cols, values);
-}
-
-// ---------------------------------------------------------------------------------------- scratch
-
-// A growing aligned buffer. Its content does not survive growth.
-class ScratchBuffer {
-  public:
-    void* get(std::size_t bytes) {
-        if (bytes > bytes_) {
-            bytes_ = std::max(bytes, bytes_ + bytes_ / 2);
-            memory_.reset(static_cast<std::byte*>(::operator new[](bytes_, kAlignment)));
-        }
-        return memory_.get();
-    }
-
-  private:
-    static constexpr std::align_val_t kAlignment{64};
-    struct Free {
-        void operator()(std::byte* p) const { ::operator delete[](p, kAlignment); }
-    };
-    std::unique_ptr<std::byte[], Free> memory_;
-    std::size_t bytes_ = 0;
-};
-
-// Per-thread memory that outlives calls, so that operators do not allocate in steady state. Every
-// use that may be alive at the same time as another has its own Tag: any local struct.
-template <class Tag, class T = float>
-T* scratch(std::int64_t count) {
-    thread_local ScratchBuffer buffer;
-    return static_cast<T*>(buffer.get(static_cast<std::size_t>(count) * sizeof(T)));
 }
 
 // ------------------------------------------------------------------------------------------ tasks

@@ -8,7 +8,9 @@
 #include <memory>
 
 #include "kernels/ops.h"
+#include "kernels/x86/cache_kernels.h"
 #include "kernels/x86/create.h"
+#include "kernels/x86/mhc_kernels.h"
 #include "kernels/x86/row_kernels.h"
 
 namespace fathom::x86 {
@@ -70,9 +72,14 @@ class X86Backend final : public Backend {
     void engram_gate(const EngramGateArgs& args) override;
 
   private:
+    // A stored row in any format but f32, as bf16; cache.cc.
+    void load_row(KvFormat format, std::int64_t dim, const ConstKvRow& row, std::uint16_t* y) const;
+
     std::shared_ptr<ComputePool> pool_;
     const Level level_;
     const RowKernels& rows_;
+    const MhcKernels& mhc_;
+    const CacheKernels& cache_;
     std::unique_ptr<Backend> oracle_;  // on the same pool
 };
 

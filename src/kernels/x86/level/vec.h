@@ -80,6 +80,11 @@ inline void store_bf16(std::uint16_t* p, F16 x) {
                         _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, nan, quiet)));
 }
 
+// The same where no lane is a denormal, as no result of arithmetic is under FTZ.
+inline void store_bf16_result(std::uint16_t* p, F16 x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x.v));
+}
+
 // Lane j += lane j+8, then +4, +2, +1.
 inline float tree(F16 x) {
     const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
@@ -152,6 +157,9 @@ inline __m256i rounded_bf16(__m256 x) {  // in the low half of each lane
 inline void store_bf16(std::uint16_t* p, F16 x) {
     const __m256i packed = _mm256_packus_epi32(rounded_bf16(x.a), rounded_bf16(x.b));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+inline void store_bf16_result(std::uint16_t* p, F16 x) {
+    store_bf16(p, x);
 }
 
 inline float tree(F16 x) {
