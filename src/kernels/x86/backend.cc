@@ -45,6 +45,7 @@ X86Backend::X86Backend(std::shared_ptr<ComputePool> pool, Level level)
       rows_(level == Level::avx512 ? avx512::row_kernels() : avx2::row_kernels()),
       mhc_(level == Level::avx512 ? avx512::mhc_kernels() : avx2::mhc_kernels()),
       cache_(level == Level::avx512 ? avx512::cache_kernels() : avx2::cache_kernels()),
+      attention_(level == Level::avx512 ? avx512::attention_kernels() : avx2::attention_kernels()),
       oracle_(reference::create(std::move(pool))) {}
 
 const char* X86Backend::name() const {

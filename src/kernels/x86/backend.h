@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "kernels/ops.h"
+#include "kernels/x86/attention_kernels.h"
 #include "kernels/x86/cache_kernels.h"
 #include "kernels/x86/create.h"
 #include "kernels/x86/mhc_kernels.h"
@@ -80,6 +81,7 @@ class X86Backend final : public Backend {
     const RowKernels& rows_;
     const MhcKernels& mhc_;
     const CacheKernels& cache_;
+    const AttentionKernels& attention_;
     std::unique_ptr<Backend> oracle_;  // on the same pool
 };
 
