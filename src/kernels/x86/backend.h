@@ -13,6 +13,7 @@
 #include "kernels/x86/create.h"
 #include "kernels/x86/mhc_kernels.h"
 #include "kernels/x86/row_kernels.h"
+#include "kernels/x86/select_kernels.h"
 
 namespace fathom::x86 {
 
@@ -82,6 +83,7 @@ class X86Backend final : public Backend {
     const MhcKernels& mhc_;
     const CacheKernels& cache_;
     const AttentionKernels& attention_;
+    const SelectKernels& select_;
     std::unique_ptr<Backend> oracle_;  // on the same pool
 };
 
