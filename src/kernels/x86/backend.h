@@ -11,6 +11,7 @@
 #include "kernels/x86/attention_kernels.h"
 #include "kernels/x86/cache_kernels.h"
 #include "kernels/x86/create.h"
+#include "kernels/x86/index_kernels.h"
 #include "kernels/x86/mhc_kernels.h"
 #include "kernels/x86/row_kernels.h"
 #include "kernels/x86/select_kernels.h"
@@ -84,6 +85,7 @@ class X86Backend final : public Backend {
     const CacheKernels& cache_;
     const AttentionKernels& attention_;
     const SelectKernels& select_;
+    const IndexKernels& index_;
     std::unique_ptr<Backend> oracle_;  // on the same pool
 };
 
