@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "engine/sampler.h"
 #include "gateway/openai/errors.h"
 #include "gateway/openai/request.h"
 
@@ -22,10 +23,8 @@ void check(fathom::ApiKind kind, std::string_view body) {
     }
     const GenerationRequest& generation = request->generation;
     FATHOM_CHECK(request->model == "m");
-    FATHOM_CHECK(generation.sampling.temperature >= 0 && generation.sampling.temperature <= 2);
-    FATHOM_CHECK(generation.sampling.top_p > 0 && generation.sampling.top_p <= 1);
-    FATHOM_CHECK(generation.sampling.min_p >= 0 && generation.sampling.min_p <= 1);
-    FATHOM_CHECK(generation.sampling.top_k >= 0);
+    FATHOM_CHECK(validate_sampling(generation.sampling).ok());
+    FATHOM_CHECK(generation.choices >= 1);
     FATHOM_CHECK(generation.stop_strings.size() <= kStopStringsMax);
     const auto tokens = generation.max_tokens.value_or(1);
     FATHOM_CHECK(tokens >= 1 && tokens <= kOptions.max_tokens);

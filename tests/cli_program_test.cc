@@ -17,6 +17,7 @@
 namespace fathom::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -192,6 +193,49 @@ TEST_F(CliFiles, AGreedyPromptAndItsBatchLineAgree) {
             EXPECT_EQ(*answers[i].find("text"), *answers[1].find("text"));
         }
     }
+}
+
+TEST_F(CliFiles, ChoicesAndLogprobsComeFromFlagsAndFromLines) {
+    const Outcome alone =
+        run({"generate", "--model", kModel, "-p", "Once upon", "-n", "6", "--seed", "5"});
+    ASSERT_EQ(alone.status, 0) << alone.err;
+    const Outcome both = run({"generate", "--model", kModel, "-p", "Once upon", "-n", "6", "--seed",
+                              "5", "--choices", "2", "--logprobs", "1"});
+    ASSERT_EQ(both.status, 0) << both.err;
+    EXPECT_THAT(both.out, StartsWith("[0]\n" + alone.out + "[1]\n"));
+    EXPECT_THAT(both.err, ContainsRegex("-[0-9]+\\.[0-9]{6}  \"[^\n]*\"  \""));  // a line a token
+
+    const std::string input = R"({"id":"a","prompt":"Once upon","max_tokens":6,"n":2,"logprobs":2})"
+                              "\n"
+                              R"({"id":"b","prompt":"Once upon","max_tokens":6})"
+                              "\n";
+    const Outcome batch = run({"generate", "--model", kModel, "-i", write("in", input), "-o",
+                               path("out"), "--seed", "5", "--logprobs", "0"});
+    ASSERT_EQ(batch.status, 0) << batch.err;
+    const std::vector<Json> answers = json_lines(read("out"));
+    ASSERT_EQ(answers.size(), 2U);
+    const Json::Array& choices = answers[0].find("choices")->items();
+    ASSERT_EQ(choices.size(), 2U);
+    EXPECT_EQ(choices[0].find("text")->as_string() + "\n", alone.out);
+    EXPECT_EQ(*choices[0].find("text"), *answers[1].find("text"));
+    EXPECT_EQ(choices[1].find("logprobs")->find("top_logprobs")->items().size(), 6U);
+    EXPECT_TRUE(answers[1].find("logprobs")->find("top_logprobs")->is_null());
+    EXPECT_EQ(answers[1].find("logprobs")->find("mode")->as_string(), "raw");
+}
+
+TEST_F(CliFiles, PenaltiesAndBiasesAreFlagsToo) {
+    const std::vector<std::string> words = {"generate", "--model",      kModel,  "-p",
+                                            "Once",     "-n",           "4",     "--temperature",
+                                            "0",        "--logit-bias", "65=100"};
+    const Outcome biased = run(words);
+    ASSERT_EQ(biased.status, 0) << biased.err;
+    ASSERT_EQ(biased.out.size(), 5U);  // one byte four times
+    EXPECT_EQ(std::count(biased.out.begin(), biased.out.end(), biased.out[0]), 4);
+    std::vector<std::string> wrong = words;
+    wrong.back() = "x=1";
+    EXPECT_THAT(run(wrong).err, HasSubstr("Invalid logit_bias key \"x\""));
+    wrong.back() = "5";
+    EXPECT_THAT(run(wrong).err, HasSubstr("logit_bias.5: expected a number, got null"));
 }
 
 TEST_F(CliFiles, ABadLineGetsItsErrorAndTheBatchGoesOn) {

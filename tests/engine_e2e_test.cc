@@ -224,6 +224,83 @@ TEST(EngineBits, DoNotDependOnWhereARequestWasResumed) {
     }
 }
 
+// Every choice's tokens and log probabilities, by id.
+class ChoiceCollector final : public EventSink {
+  public:
+    void on_event(EngineEvent event) override {
+        EXPECT_NE(event.finish, FinishReason::error) << event.status.to_string();
+        auto& [tokens, logprobs] = choices[event.id];
+        tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+        for (const TokenLogprobs& entry : event.logprobs) {
+            logprobs.push_back(entry.logprob);
+            for (const TokenLogprob& top : entry.top)
+                logprobs.push_back(top.logprob + static_cast<float>(top.id));
+        }
+    }
+    std::map<std::uint64_t, std::pair<std::vector<TokenId>, std::vector<float>>> choices;
+};
+
+EngineRequest request_of_choices(std::uint64_t id, std::int64_t prompt, std::int64_t choices) {
+    EngineRequest request = request_of(id, prompt, 14);
+    request.logits_begin = -1;
+    request.sampling.temperature = 1.2;
+    request.sampling.frequency_penalty = 0.5;
+    request.sampling.repetition_penalty = 1.2;
+    request.sampling.logprobs = 4;
+    request.sampling.logprobs_processed = id % 2 == 0;
+    for (std::int64_t i = 1; i < choices; ++i)
+        request.branches.push_back({.id = 100 * id + static_cast<std::uint64_t>(i),
+                                    .seed = choice_seed(request.sampling.seed, i)});
+    return request;
+}
+
+TEST(EngineBits, AChoiceEqualsARequestAloneWithItsSeedInAnyCompany) {
+    const std::vector<EngineRequest> requests = {
+        request_of_choices(1, 5, 3), request_of_choices(2, 128, 2), request_of_choices(3, 300, 4)};
+    const auto solo = std::make_shared<ChoiceCollector>();
+    const auto lonely = make_core({});
+    for (const EngineRequest& request : requests) {
+        std::vector<Branch> all = request.branches;
+        all.push_back({.id = request.id, .seed = request.sampling.seed});
+        for (const Branch& choice : all) {
+            EngineRequest alone = request;
+            alone.branches.clear();
+            alone.id = choice.id;
+            alone.sampling.seed = choice.seed;
+            ASSERT_TRUE(lonely->add(alone, solo).ok());
+            while (lonely->step()) {
+            }
+        }
+    }
+    ASSERT_EQ(solo->choices.size(), 9u);
+    // Together: enough places; few places; few pages, so that some are preempted.
+    struct Setup places, few_places, few_pages;
+    few_places.chunk = 50;
+    few_places.sequences = 3;
+    few_places.threads = 2;
+    few_pages.chunk = 129;
+    few_pages.pages = 8;
+    const auto expect_alone = [&](const auto& setup) {
+        const auto core = make_core(setup);
+        const auto together = std::make_shared<ChoiceCollector>();
+        for (const EngineRequest& request : requests)
+            ASSERT_TRUE(core->add(request, together).ok());
+        for (const EngineRequest& company : mixed_requests()) {
+            EngineRequest other = company;
+            other.id += 5000;
+            ASSERT_TRUE(core->add(other, std::make_shared<Collector>()).ok());
+        }
+        while (core->step()) {
+        }
+        EXPECT_EQ(core->stats().pages_used, 0);
+        EXPECT_TRUE(together->choices == solo->choices)
+            << "chunk " << setup.chunk << ", pages " << setup.pages;
+    };
+    expect_alone(places);
+    expect_alone(few_places);
+    expect_alone(few_pages);
+}
+
 TEST(EngineBits, PackedAndBf16StorageAreEqual) {
     expect_answers_alone({.storage = CacheStorage::bf16});
 }

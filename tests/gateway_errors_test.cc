@@ -13,7 +13,8 @@ namespace {
 
 const char* const kErrors = "golden/recipe/errors.jsonl";
 
-const ApiOptions kOptions = {.model_names = {"DeepSeek-V4-Pro", "DeepSeek-V4.1-Flash"}};
+const ApiOptions kOptions = {.model_names = {"DeepSeek-V4-Pro", "DeepSeek-V4.1-Flash"},
+                             .reference_sampling = true};
 
 // A row that turns on what this server refuses as a whole; only that it is refused can be compared.
 bool needs_more(const Json& row) {

@@ -11,6 +11,7 @@
 #include "cli/batch_file.h"
 #include "cli/progress.h"
 #include "cli/requests.h"
+#include "gateway/openai/response.h"
 
 namespace fathom {
 namespace {
@@ -18,8 +19,8 @@ namespace {
 constexpr std::int64_t kPollUs = 50'000;
 
 struct Answer {
-    std::int64_t number = 0;  // counts started requests
-    GenerationDelta text;
+    std::int64_t number = 0;             // counts started requests
+    std::vector<GenerationDelta> texts;  // by choice
     GenerationResult result;
 };
 using AnswerQueue = BoundedQueue<Answer>;
@@ -28,13 +29,13 @@ using AnswerQueue = BoundedQueue<Answer>;
 // full.
 class AnswerObserver : public GenerationObserver {
   public:
-    AnswerObserver(std::shared_ptr<AnswerQueue> queue, std::int64_t number)
+    AnswerObserver(std::shared_ptr<AnswerQueue> queue, std::int64_t number, std::int64_t choices)
         : queue_(std::move(queue)) {
         answer_.number = number;
+        answer_.texts.resize(static_cast<std::size_t>(choices));
     }
     void on_delta(const GenerationDelta& delta) override {
-        answer_.text.reasoning += delta.reasoning;
-        answer_.text.content += delta.content;
+        answer_.texts[static_cast<std::size_t>(delta.choice)].append(delta);
     }
     void on_finish(const GenerationResult& result) override {
         answer_.result = result;
@@ -63,16 +64,36 @@ std::string error_line(const Json& id, const Status& status) {
     return text;
 }
 
-std::string answer_line(const Json& id, const Answer& answer) {
+void write_choice(JsonWriter& json, const AnswerHead& head, const GenerationDelta& text,
+                  GenerationFinish finish) {
+    json.key("text").value(text.content).key("reasoning");
+    if (text.reasoning.empty())
+        json.null();
+    else
+        json.value(text.reasoning);
+    if (head.logprobs >= 0) {
+        json.key("logprobs");
+        write_logprobs(json, head, text);
+    }
+    json.key("finish_reason").value(generation_finish_name(finish));
+}
+
+std::string answer_line(const Json& id, const AnswerHead& head, const Answer& answer) {
     const Usage& usage = answer.result.usage;
     std::string text;
     JsonWriter json(text);
-    json.begin_object().key("id").value(id).key("text").value(answer.text.content).key("reasoning");
-    if (answer.text.reasoning.empty())
-        json.null();
-    else
-        json.value(answer.text.reasoning);
-    json.key("finish_reason").value(generation_finish_name(answer.result.finish));
+    json.begin_object().key("id").value(id);
+    if (answer.texts.size() == 1) {
+        write_choice(json, head, answer.texts[0], answer.result.finish);
+    } else {
+        json.key("choices").begin_array();
+        for (std::size_t i = 0; i < answer.texts.size(); ++i) {
+            json.begin_object().key("index").value(static_cast<std::int64_t>(i));
+            write_choice(json, head, answer.texts[i], answer.result.choices[i].finish);
+            json.end_object();
+        }
+        json.end_array();
+    }
     json.key("usage").begin_object();
     json.key("prompt_tokens").value(usage.prompt_tokens);
     json.key("completion_tokens").value(usage.completion_tokens);
@@ -124,6 +145,7 @@ class Batch {
   private:
     struct Entry {
         Json id;
+        AnswerHead head;                      // how log probabilities are written
         std::shared_ptr<RequestOwner> owner;  // null once settled
         std::string line;                     // empty: not settled, or cancelled
     };
@@ -172,7 +194,7 @@ class Batch {
         const Result<Json> body = parse_json(line.text);
         Entry& entry = window_.emplace_back();
         entry.id = batch_id(body, line.number);
-        const Result<std::shared_ptr<RequestOwner>> owner = start_owner(body);
+        const Result<std::shared_ptr<RequestOwner>> owner = start_owner(body, entry.head);
         if (owner.ok()) {
             entry.owner = *owner;
         } else {
@@ -181,13 +203,19 @@ class Batch {
         }
     }
 
-    Result<std::shared_ptr<RequestOwner>> start_owner(const Result<Json>& body) {
+    Result<std::shared_ptr<RequestOwner>> start_owner(const Result<Json>& body, AnswerHead& head) {
         if (!body.ok()) return body.status();
         FATHOM_ASSIGN(PreparedRequest prepared,
                       prepare_request(*body, settings_, model_name_, owners_.registry()));
+        const Json* messages = body->find("messages");
+        head.kind =
+            messages != nullptr && !messages->is_null() ? ApiKind::chat : ApiKind::completion;
+        head.logprobs = prepared.sampling.logprobs;
+        head.logprobs_processed = prepared.sampling.logprobs_processed;
+        const std::int64_t choices = prepared.choices;
         const auto number = first_number_ + static_cast<std::int64_t>(window_.size()) - 1;
-        return owners_.registry().start(std::move(prepared),
-                                        std::make_shared<AnswerObserver>(answers_, number));
+        return owners_.registry().start(
+            std::move(prepared), std::make_shared<AnswerObserver>(answers_, number, choices));
     }
 
     void settle(const Answer& answer) {
@@ -196,7 +224,7 @@ class Batch {
         if (report_.interrupted && answer.result.finish == GenerationFinish::cancelled) return;
         report_.output_tokens += answer.result.usage.completion_tokens;
         if (answer.result.status.ok()) {
-            entry.line = answer_line(entry.id, answer);
+            entry.line = answer_line(entry.id, entry.head, answer);
         } else {
             entry.line = error_line(entry.id, answer.result.status);
             ++report_.failed;

@@ -5,6 +5,10 @@
 //   {"id": "a", "prompt": "Once", "max_tokens": 20}
 //   → {"id": "a", "text": "…", "reasoning": null, "finish_reason": "stop", "usage": {…}}
 //   → {"id": "a", "error": {"code": "invalid_argument", "message": "…"}}
+//
+// Several choices stand as objects of "index", "text", "reasoning" and "finish_reason" in
+// "choices", in place of these. A request for log probabilities gets "logprobs" beside the text, in
+// the shape of its API.
 #pragma once
 
 #include <cstdint>

@@ -142,6 +142,9 @@ class ChatSession {
         Json body;
         body.set("messages", messages_);
         body.set("thinking", thinking_body(thinking_));
+        // A conversation goes on from one answer, and shows its text only.
+        body.set("n", Json(1));
+        body.set("logprobs", Json(false));
         FATHOM_ASSIGN(PreparedRequest prepared,
                       prepare_request(std::move(body), settings_, model_name_, owners_));
         FATHOM_ASSIGN(PrintedAnswer answer,

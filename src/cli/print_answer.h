@@ -1,6 +1,7 @@
 // Runs one request and prints its answer as it comes, the end of every terminal program's turn. The
 // answer goes to stdout; reasoning goes to stderr, or dimmed to stdout when both are one terminal.
-// SIGINT cancels the request.
+// Several choices are printed one after the other when all are there, each behind a line "[i]". Log
+// probabilities go to stderr, a line a token. SIGINT cancels the request.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@
 namespace fathom {
 
 struct PrintedAnswer {
-    std::string content;
+    std::string content;  // of the first choice
     GenerationResult result;
 };
 

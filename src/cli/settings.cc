@@ -79,10 +79,26 @@ void bind_requests(Settings& settings, ConfigSchema& schema) {
     schema.add("sampling.top_k", &sampling.top_k, 0, kAny, "number of kept tokens; 0: all");
     schema.add("sampling.min_p", &sampling.min_p, 0, 1, "least share of the best probability");
     schema.add("sampling.seed", &sampling.seed, 0, kAny, "equal seeds give equal answers");
+    schema.add("sampling.frequency_penalty", &sampling.frequency_penalty, -2, 2,
+               "taken from a token's logit for each time it stands in the output");
+    schema.add("sampling.presence_penalty", &sampling.presence_penalty, -2, 2,
+               "taken from the logits of tokens that stand in the output");
+    schema.add("sampling.repetition_penalty", &sampling.repetition_penalty, 0.01, 10,
+               "divides the logits of tokens in prompt and output; 1: off");
+    schema.add("sampling.logit_bias", &sampling.logit_bias,
+               "ID=BIAS, added to the logit of a token, repeatable");
+    schema.add("sampling.min_tokens", &sampling.min_tokens, 0, kAny,
+               "output tokens before which nothing ends the answer");
     schema.add("sampling.stop", &sampling.stop, "text that ends the answer, repeatable");
     schema.add("generate.prompt", &settings.generate.prompt, "the prompt");
     schema.add("generate.chat", &settings.generate.chat,
                "render the prompt as one user turn instead of raw text");
+    schema.add("generate.choices", &settings.generate.choices, 1, 16, "answers to each prompt");
+    schema.add("generate.logprobs", &settings.generate.logprobs, -1, 20,
+               "log probabilities of each token and of so many others; -1: none");
+    schema.add_choice("generate.logprobs_mode", &settings.generate.logprobs_mode,
+                      {"raw", "processed"},
+                      "of the model's distribution, or of the one drawn from");
     schema.add("generate.input", &settings.generate.input, "JSONL file of requests");
     schema.add("generate.output", &settings.generate.output,
                "JSONL file of answers; continued when it exists");
@@ -133,6 +149,13 @@ const std::vector<FlagAlias>& flag_aliases() {
         {"--top-k", "sampling.top_k"},
         {"--min-p", "sampling.min_p"},
         {"--seed", "sampling.seed"},
+        {"--frequency-penalty", "sampling.frequency_penalty"},
+        {"--presence-penalty", "sampling.presence_penalty"},
+        {"--repetition-penalty", "sampling.repetition_penalty"},
+        {"--logit-bias", "sampling.logit_bias"},
+        {"--min-tokens", "sampling.min_tokens"},
+        {"--logprobs", "generate.logprobs"},
+        {"--choices", "generate.choices"},
         {"--stop", "sampling.stop"},
         {"-p", "generate.prompt"},
         {"--prompt", "generate.prompt"},

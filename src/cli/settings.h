@@ -32,12 +32,18 @@ struct Settings {
         std::int64_t max_tokens = 0;  // 0: the protocol's default (gateway/generation.h)
         double temperature = 1, top_p = 1, min_p = 0;
         std::int64_t top_k = 0, seed = 0;
+        double frequency_penalty = 0, presence_penalty = 0, repetition_penalty = 1;
+        std::vector<std::string> logit_bias;  // ID=BIAS
+        std::int64_t min_tokens = 0;
         std::vector<std::string> stop;
     } sampling;
 
     struct Generate {
         std::string prompt, input, output;
         bool chat = false;
+        std::int64_t choices = 1;
+        std::int64_t logprobs = -1;  // −1: none
+        std::string logprobs_mode = "raw";
     } generate;
 
     struct Chat {

@@ -7,6 +7,7 @@
 
 #include "base/compute_pool.h"
 #include "base/log.h"
+#include "engine/fork.h"
 #include "kernels/ops.h"
 #include "model/model.h"
 #include "recipe/engram_token_map.h"
@@ -88,9 +89,11 @@ Result<Stack> build_stack(const StackOptions& options) {
     FATHOM_ASSIGN(std::shared_ptr<ComputePool> pool, make_pool(options));
     FATHOM_ASSIGN(std::unique_ptr<Backend> backend, make_backend(options.backend, std::move(pool)));
 
-    MemoryRequest memory{.model = model_options(options),
-                         .sequences = options.engine.sequences_max,
-                         .limit_bytes = options.memory_limit_mib << 20};
+    MemoryRequest memory{
+        .model = model_options(options),
+        // Prompt ends that wait for their choices are states too.
+        .sequences = options.engine.sequences_max + kept_forks_max(options.engine.sequences_max),
+        .limit_bytes = options.memory_limit_mib << 20};
     const KvLayout layout = make_kv_layout(config, memory.model.storage);
     memory.pages = choose_pages(options, stack.context_tokens, layout.page_bytes,
                                 plan_memory(*stack.checkpoint, memory));

@@ -1,13 +1,22 @@
 #include "cli/text_stream.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 
 namespace fathom {
 
 void TextStream::on_delta(const GenerationDelta& delta) {
-    pending_.reasoning += delta.reasoning;
-    pending_.content += delta.content;
-    if (deltas_.try_push(std::move(pending_))) pending_ = {};
+    const auto same = std::find_if(pending_.begin(), pending_.end(), [&](const auto& pending) {
+        return pending.choice == delta.choice;
+    });
+    if (same != pending_.end())
+        same->append(delta);
+    else
+        pending_.push_back(delta);
+    while (!pending_.empty() && deltas_.try_push(std::move(pending_.front())))
+        pending_.pop_front();
 }
 
 void TextStream::on_finish(const GenerationResult& result) {
@@ -16,19 +25,23 @@ void TextStream::on_finish(const GenerationResult& result) {
 }
 
 std::optional<GenerationDelta> TextStream::next(std::int64_t timeout_us) {
-    if (done_) return std::nullopt;
-    if (std::optional<GenerationDelta> delta = deltas_.pop(timeout_us)) return delta;
-    if (!deltas_.closed()) return std::nullopt;
-    // Between the empty pop and the close more may have come.
-    if (std::optional<GenerationDelta> delta = deltas_.try_pop()) return delta;
-    std::optional<Last> last = last_.try_pop();
-    FATHOM_CHECK(last.has_value());
-    done_ = std::move(last->result);
-    return std::move(last->delta);
+    if (!last_read_) {
+        if (std::optional<GenerationDelta> delta = deltas_.pop(timeout_us)) return delta;
+        if (!deltas_.closed()) return std::nullopt;
+        // Between the empty pop and the close more may have come.
+        if (std::optional<GenerationDelta> delta = deltas_.try_pop()) return delta;
+        last_read_ = last_.try_pop();
+        FATHOM_CHECK(last_read_.has_value());
+    }
+    if (last_read_->deltas.empty()) return std::nullopt;
+    GenerationDelta delta = std::move(last_read_->deltas.front());
+    last_read_->deltas.pop_front();
+    return delta;
 }
 
 std::optional<GenerationResult> TextStream::result() {
-    return done_;
+    if (!last_read_ || !last_read_->deltas.empty()) return std::nullopt;
+    return last_read_->result;
 }
 
 }  // namespace fathom

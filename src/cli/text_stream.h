@@ -1,9 +1,10 @@
-// One generation as something a plain loop can read: deltas come out in order, then the result.
-// The owner's thread never waits for the reader: when the queue is full, text gathers in the next
-// delta, so what is held is bounded by the answer's length.
+// One generation as something a plain loop can read: the deltas of each choice come out in order,
+// then the result. The owner's thread never waits for the reader: when the queue is full, text
+// gathers in the next delta of its choice, so what is held is bounded by the answer's length.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 
 #include "base/queue.h"
@@ -25,13 +26,13 @@ class TextStream : public GenerationObserver {
     static constexpr std::size_t kQueuedMax = 256;
 
     struct Last {
-        GenerationDelta delta;
+        std::deque<GenerationDelta> deltas;
         GenerationResult result;
     };
     BoundedQueue<GenerationDelta> deltas_{kQueuedMax};
     BoundedQueue<Last> last_{1};
-    GenerationDelta pending_;               // owner's thread: did not fit yet
-    std::optional<GenerationResult> done_;  // reader's thread
+    std::deque<GenerationDelta> pending_;  // owner's thread: did not fit yet, one of each choice
+    std::optional<Last> last_read_;        // reader's thread: the end, its deltas not all read
 };
 
 }  // namespace fathom

@@ -80,6 +80,7 @@ class Core final : public EngineCore {
           config_(config),
           clock_(clock),
           pool_(std::make_shared<PagePool>(model_->kv_layout(), config.pages)),
+          forks_{.kept = 0, .kept_max = kept_forks_max(config.sequences_max)},
           scheduler_(config, pool_) {
         if (metrics != nullptr) metrics_ = std::make_unique<CoreMetrics>(*metrics);
     }
@@ -117,6 +118,7 @@ class Core final : public EngineCore {
     const EngineConfig config_;
     const Clock& clock_;
     const std::shared_ptr<PagePool> pool_;
+    ForkBudget forks_;  // before the scheduler, whose sequences refer to it
     Scheduler scheduler_;
     std::unique_ptr<CoreMetrics> metrics_;
     Probe* probe_ = nullptr;
@@ -160,7 +162,7 @@ Status Core::add(EngineRequest request, std::shared_ptr<EventSink> sink) {
     if (choices > 1) {
         std::vector<std::uint64_t> orders(parts.size());
         std::iota(orders.begin(), orders.end(), next_order_);
-        fork = std::make_shared<PromptFork>(pool_, std::move(orders));
+        fork = std::make_shared<PromptFork>(pool_, forks_, std::move(orders));
     }
     for (EngineRequest& part : parts) {
         auto sequence = std::make_unique<Sequence>(std::move(part), sink, next_order_++, config_,

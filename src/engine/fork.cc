@@ -14,8 +14,9 @@ void PromptFork::leave(std::uint64_t member) {
 
 void PromptFork::capture(const SequenceState& state, const std::vector<PageId>& pages,
                          std::int64_t tokens) {
-    if (members_.empty()) return;
+    if (members_.empty() || budget_.kept >= budget_.kept_max) return;
     FATHOM_CHECK(!ready() && tokens > 0);
+    ++budget_.kept;
     const auto last = static_cast<std::size_t>((tokens - 1) / kPageTokens);
     shared_.assign(pages.begin(), pages.begin() + static_cast<std::ptrdiff_t>(last));
     for (const PageId page : shared_)
@@ -37,6 +38,7 @@ void PromptFork::release() {
         pool_->release(page);
     shared_.clear();
     last_page_ = {};
+    if (ready()) --budget_.kept;
     rows_.reset();
 }
 

@@ -143,6 +143,27 @@ TEST(Fork, TheNextChoiceRunsThePromptWhenTheFirstIsCancelled) {
     expect_choice_alone(request, *sink, 102);
 }
 
+TEST(Fork, PromptEndsAreKeptForSomeRequestsAndTheOthersComputeAgain) {
+    EngineConfig config = small_config();
+    config.sequences_max = 2;  // one prompt end is kept
+    config.waiting_max = 32;
+    Rig rig(config);
+    std::vector<EngineRequest> requests;
+    std::vector<std::shared_ptr<ChoiceRecorder>> sinks;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        EngineRequest request = with_choices(40 + static_cast<std::int64_t>(i), 30, 3);
+        request.id = 10 * (i + 1);
+        request.branches[0].id = request.id + 1;
+        request.branches[1].id = request.id + 2;
+        requests.push_back(request);
+        sinks.push_back(rig.add(request));
+    }
+    rig.run();
+    for (std::size_t i = 0; i < requests.size(); ++i)
+        expect_all_alone(requests[i], *sinks[i]);
+    EXPECT_GE(rig.core->stats().prompt_tokens, 40u + 41 + 42 + 43);
+}
+
 TEST(Fork, BranchesAreCancelledByThemselves) {
     Rig rig;
     const EngineRequest request = with_choices(150, 30, 4);

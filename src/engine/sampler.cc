@@ -68,10 +68,12 @@ void visit_from(const Logits& logits, float threshold, Visit visit) {
     }
 }
 
-void collect_from(const Logits& logits, float threshold, std::vector<std::uint64_t>& keys) {
+// Keys of the tokens with low <= logit < high.
+void collect_between(const Logits& logits, float low, float high,
+                     std::vector<std::uint64_t>& keys) {
     keys.clear();
-    visit_from(logits, threshold, [&](std::size_t id) {
-        keys.push_back(key_of(logits.values[id], id));
+    visit_from(logits, low, [&](std::size_t id) {
+        if (logits.values[id] < high) keys.push_back(key_of(logits.values[id], id));
         return true;
     });
 }
@@ -89,7 +91,11 @@ void collect_first(const Logits& logits, std::size_t count, SamplerWorkspace& wo
         threshold = *nth;
     }
     std::vector<std::uint64_t>& keys = workspace.keys;
-    collect_from(logits, threshold, keys);
+    keys.clear();
+    visit_from(logits, threshold, [&](std::size_t id) {
+        keys.push_back(key_of(logits.values[id], id));
+        return true;
+    });
     count = std::min(count, keys.size());
     if (count == 0) return;
     const auto last = keys.begin() + static_cast<std::ptrdiff_t>(count) - 1;
@@ -100,28 +106,31 @@ void collect_first(const Logits& logits, std::size_t count, SamplerWorkspace& wo
 // What is left of a distribution: tokens up to a place in the order, and of at least some mass.
 struct Kept {
     float threshold = -kInfinity;
-    std::uint64_t last_key = std::numeric_limits<std::uint64_t>::max();
+    TokenId last_at_threshold = std::numeric_limits<TokenId>::max();
     double mass_min = 0;
     double mass = 0;  // of all that is kept
     bool everything = true;
 
     bool holds(const Logits& logits, std::size_t id, float mass_of_id) const {
-        return everything || (key_of(logits.values[id], id) <= last_key && mass_of_id >= mass_min);
+        if (everything) return true;
+        const float logit = logits.values[id];
+        const bool in_place = logit > threshold ||
+                              (logit == threshold && static_cast<TokenId>(id) <= last_at_threshold);
+        return in_place && static_cast<double>(mass_of_id) >= mass_min;
     }
 };
 
-// How many of `keys` are kept when a token is kept while the mass before it is <= limit; they are
-// then the first ones of `keys`, the last of them last. A binary search that sorts only as far as
-// it must: it looks at ever shorter pieces.
+// How many of `keys` are kept when a token is kept while the mass before it is <= limit, `before`
+// the mass of the tokens in front of all of them; they are then the first ones of `keys`, the last
+// of them last. A binary search that sorts only as far as it must: it looks at ever shorter pieces.
 std::size_t keep_by_mass(std::vector<std::uint64_t>& keys, std::span<const float> masses,
-                         double limit) {
+                         double before, double limit) {
     constexpr std::size_t kSortAtMost = 64;
     const auto at = [&](std::size_t i) { return keys.begin() + static_cast<std::ptrdiff_t>(i); };
     const auto mass_at = [&](std::size_t i) {
         return static_cast<double>(masses[index_of(token_of(keys[i]))]);
     };
     std::size_t kept = 0, end = keys.size();  // [kept, end) is undecided
-    double before = 0;                        // mass of keys[0, kept)
     while (end - kept > kSortAtMost) {
         const std::size_t middle = kept + (end - kept) / 2;
         std::nth_element(at(kept), at(middle), at(end));
@@ -141,6 +150,33 @@ std::size_t keep_by_mass(std::vector<std::uint64_t>& keys, std::span<const float
     return kept;
 }
 
+// Narrows down where the mass from the top passes `limit`: collects the keys among which that is,
+// and returns the mass of all tokens above them. Peaked distributions end near the top; in flat
+// ones bisection leaves few keys.
+double collect_around_mass(const Logits& logits, float inverse_temperature, double limit,
+                           SamplerWorkspace& workspace) {
+    constexpr int kBisections = 7;
+    float low = -kInfinity, high = kInfinity;
+    double above = 0;  // mass of the logits >= high
+    const auto passes_limit_at = [&](float threshold) {
+        const double mass =
+            logits_mass_from(logits.values, workspace.masses, logits.block_peaks, threshold);
+        if (mass > limit) {
+            low = threshold;
+            return true;
+        }
+        high = threshold;
+        above = mass;
+        return false;
+    };
+    for (const float distance : {4.0f, 8.0f, 16.0f, 32.0f})
+        if (passes_limit_at(logits.peak.value - distance / inverse_temperature)) break;
+    for (int i = 0; i < kBisections && low > -kInfinity; ++i)
+        passes_limit_at(low + (std::min(high, logits.peak.value) - low) / 2);
+    collect_between(logits, low, high, workspace.keys);
+    return above;
+}
+
 Kept keep(const Logits& logits, const SamplingParams& params, float inverse_temperature,
           double total, SamplerWorkspace& workspace) {
     const std::size_t size = logits.values.size();
@@ -152,25 +188,16 @@ Kept keep(const Logits& logits, const SamplingParams& params, float inverse_temp
     kept.mass_min = params.min_p;
     std::vector<std::uint64_t>& keys = workspace.keys;
     const std::span<const float> masses = workspace.masses;
-    if (by_rank) {
+    const double limit = params.top_p * total;
+    double above = 0;  // mass of what is kept and not among the keys
+    if (by_rank)
         collect_first(logits, static_cast<std::size_t>(params.top_k), workspace);
-    } else if (by_mass) {
-        // Peaked distributions reach the mass among a few tokens near the top.
-        float threshold = -kInfinity;
-        for (const float distance : {4.0f, 8.0f, 16.0f}) {
-            const float nearby = logits.peak.value - distance / inverse_temperature;
-            if (logits_mass_from(logits.values, masses, logits.block_peaks, nearby) <=
-                params.top_p * total)
-                continue;
-            threshold = nearby;
-            break;
-        }
-        collect_from(logits, threshold, keys);
-    }
-    if (by_mass) keys.resize(keep_by_mass(keys, masses, params.top_p * total));
+    else if (by_mass)
+        above = collect_around_mass(logits, inverse_temperature, limit, workspace);
+    if (by_mass) keys.resize(keep_by_mass(keys, masses, above, limit));
     if (by_rank || by_mass) {
-        kept.last_key = keys.back();
-        kept.threshold = logits.of(token_of(kept.last_key));
+        kept.last_at_threshold = token_of(keys.back());
+        kept.threshold = logits.of(kept.last_at_threshold);
     }
     kept.mass = 0;
     visit_from(logits, kept.threshold, [&](std::size_t id) {

@@ -54,6 +54,7 @@ class CompletionJob : public GenerationObserver,
 
     void on_started() override;
     void on_delta(const GenerationDelta& delta) override;
+    void on_choice_finish(std::int64_t choice, const ChoiceResult& result) override;
     void on_finish(const GenerationResult& result) override;
 
   private:
@@ -74,7 +75,8 @@ class CompletionJob : public GenerationObserver,
     bool stream_ = false;
     bool prepared_ = false;
     bool answer_begun_ = false;
-    GenerationDelta text_;  // the whole text of an answer that is not streamed
+    std::vector<GenerationDelta> texts_;  // by choice, of an answer that is not streamed
+    std::vector<bool> ended_;             // by choice: the stream has its end
 };
 
 void CompletionJob::begin() {
@@ -95,6 +97,11 @@ void CompletionJob::on_prepared(Result<Prepared> prepared) {
     head_.model = prepared->api.model;
     head_.thinking = prepared->request.starts_in_thinking;
     head_.include_usage = prepared->api.include_usage;
+    head_.choices = prepared->request.choices;
+    head_.logprobs = prepared->request.sampling.logprobs;
+    head_.logprobs_processed = prepared->request.sampling.logprobs_processed;
+    texts_.resize(static_cast<std::size_t>(head_.choices));
+    ended_.resize(texts_.size());
     stream_ = prepared->api.stream;
     Result<std::shared_ptr<RequestOwner>> owner =
         context_.owners.start(std::move(prepared->request), shared_from_this());
@@ -145,13 +152,17 @@ void CompletionJob::on_started() {
 
 void CompletionJob::on_delta(const GenerationDelta& delta) {
     if (!exchange_) return;
-    if (!stream_) {
-        text_.reasoning += delta.reasoning;
-        text_.content += delta.content;
-        return;
-    }
+    if (!stream_) return texts_[static_cast<std::size_t>(delta.choice)].append(delta);
     std::string out;
     append_delta(out, head_, delta);
+    exchange_->write(out);
+}
+
+void CompletionJob::on_choice_finish(std::int64_t choice, const ChoiceResult& result) {
+    if (!exchange_ || !stream_) return;
+    ended_[static_cast<std::size_t>(choice)] = true;
+    std::string out;
+    append_end(out, head_, choice, result.finish, nullptr);
     exchange_->write(out);
 }
 
@@ -170,7 +181,11 @@ void CompletionJob::on_finish(const GenerationResult& result) {
 void CompletionJob::finish_stream(const GenerationResult& result) {
     std::string out;
     if (result.status.ok()) {
-        append_last(out, head_, result);
+        for (std::size_t i = 0; i < ended_.size(); ++i) {
+            if (!ended_[i])
+                append_end(out, head_, static_cast<std::int64_t>(i), result.choices[i].finish,
+                           &result.usage);
+        }
         append_done(out);
     } else {
         append_stream_error(out, result.status);
@@ -181,7 +196,7 @@ void CompletionJob::finish_stream(const GenerationResult& result) {
 
 void CompletionJob::finish_whole(const GenerationResult& result) {
     std::string body = result.status.ok()
-                           ? complete_answer(head_, text_, result)
+                           ? complete_answer(head_, texts_, result)
                            : api_error_json(http_status_of(result.status), result.status.message());
     if (answer_begun_) return exchange_->end(body);
     HttpResponse response;

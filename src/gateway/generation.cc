@@ -1,6 +1,7 @@
 #include "gateway/generation.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -99,7 +100,9 @@ Status check_stop_strings(const std::vector<std::string>& stops, bool single) {
 
 Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenizer& tokenizer,
                                 const GenerationLimits& limits) {
-    FATHOM_RETURN_IF_ERROR(validate_sampling(request.sampling));
+    FATHOM_RETURN_IF_ERROR(validate_sampling(request.sampling, limits.vocab_size));
+    if (request.choices < 1 || request.choices > static_cast<std::int64_t>(kChoicesMax))
+        return invalid_argument("Invalid n value, the valid range of n is [1, {}]", kChoicesMax);
     FATHOM_RETURN_IF_ERROR(check_stop_strings(request.stop_strings, false));
     if (request.timeout_us < 0)
         return invalid_argument("timeout is {} us, expected 0 (none) or more", request.timeout_us);
@@ -125,14 +128,31 @@ Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenize
     FATHOM_ASSIGN(prepared.max_tokens,
                   output_budget(request.max_tokens, rendered.default_tokens,
                                 static_cast<std::int64_t>(rendered.ids.size()), limits));
+    if (request.sampling.min_tokens > prepared.max_tokens)
+        return invalid_argument(
+            "Invalid min_tokens value, the valid range of min_tokens is [0, {}], where max_tokens "
+            "ends",
+            prepared.max_tokens);
     prepared.prompt = std::move(rendered.ids);
     prepared.starts_in_thinking = rendered.starts_in_thinking;
     prepared.sampling = request.sampling;
+    prepared.choices = request.choices;
     prepared.stop_strings = request.stop_strings;
     prepared.stop_tokens = request.stop_tokens;
     if (!request.ignore_eos) prepared.stop_tokens.push_back(limits.eos_id);
     prepared.timeout_us = request.timeout_us;
     return prepared;
+}
+
+void GenerationDelta::append(GenerationDelta next) {
+    const auto add = [](std::vector<LogprobEntry>& to, std::vector<LogprobEntry>& from) {
+        to.insert(to.end(), std::make_move_iterator(from.begin()),
+                  std::make_move_iterator(from.end()));
+    };
+    reasoning += next.reasoning;
+    content += next.content;
+    add(reasoning_logprobs, next.reasoning_logprobs);
+    add(content_logprobs, next.content_logprobs);
 }
 
 const char* generation_finish_name(GenerationFinish finish) {

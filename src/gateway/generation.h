@@ -31,8 +31,10 @@ struct RawText {
 
 struct GenerationRequest {
     std::variant<Conversation, RawText, std::vector<TokenId>> prompt;
-    SamplingParams
-        sampling;  // the seed too: whoever builds the request draws one when none is given
+    // The seed too: whoever builds the request draws one when none is given. Choice i draws with
+    // choice_seed(seed, i).
+    SamplingParams sampling;
+    std::int64_t choices = 1;  // answers to the one prompt, at most kChoicesMax
     // Output tokens at most. Without a value: recipe.md 2.13 for a conversation (8192; thinking
     // 65536, effort max 131072), 16 for a raw prompt, always lowered to what the context leaves.
     std::optional<std::int64_t> max_tokens;
@@ -58,6 +60,7 @@ struct PreparedRequest {
     std::vector<TokenId> prompt;
     bool starts_in_thinking = false;  // the prompt opened a thinking section
     SamplingParams sampling;
+    std::int64_t choices = 1;
     std::int64_t max_tokens = 16;
     std::vector<std::string> stop_strings;
     std::vector<TokenId> stop_tokens;  // complete: the engine gets exactly these
@@ -69,16 +72,39 @@ struct PreparedRequest {
 Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenizer& tokenizer,
                                 const GenerationLimits& limits);
 
-// New text, whole UTF-8 characters only. One delta per commit: the log holds the tokens it stands
-// for before anybody sees the text.
+struct TokenText {
+    TokenId id = 0;
+    std::string bytes = {};  // of the token alone; need not be whole characters
+    float logprob = 0;
+};
+// A token of the answer with its log probability, and the most probable tokens at its place.
+struct LogprobEntry {
+    TokenText token = {};
+    std::vector<TokenText> top = {};
+    std::int64_t text_offset = 0;  // characters of the choice's output before the token's text
+};
+
+// New text of one choice, whole UTF-8 characters only. One delta per commit: the log holds the
+// tokens it stands for before anybody sees the text. The entries of log probabilities, where they
+// were asked for, are those of the tokens whose text is complete with this delta.
 struct GenerationDelta {
-    std::string reasoning;
-    std::string content;
+    std::string reasoning = {};
+    std::string content = {};
+    std::int64_t choice = 0;
+    std::vector<LogprobEntry> reasoning_logprobs = {};
+    std::vector<LogprobEntry> content_logprobs = {};
+
+    bool empty() const {
+        return reasoning.empty() && content.empty() && reasoning_logprobs.empty() &&
+               content_logprobs.empty();
+    }
+    // Adds the next delta of the same choice.
+    void append(GenerationDelta next);
 };
 
 struct Usage {
-    std::int64_t prompt_tokens = 0;
-    std::int64_t completion_tokens = 0;  // = length of the token log (serving.md I9)
+    std::int64_t prompt_tokens = 0;      // once, however many choices
+    std::int64_t completion_tokens = 0;  // = length of the token logs (serving.md I9)
     std::int64_t cached_tokens = 0;      // prompt tokens that were not computed
 };
 
@@ -91,13 +117,19 @@ enum class GenerationFinish {
 };
 const char* generation_finish_name(GenerationFinish finish);  // "stop", "length", …
 
-struct GenerationResult {
+struct ChoiceResult {
     GenerationFinish finish = GenerationFinish::error;
-    Status status;             // ok for stop and length
-    std::string matched_stop;  // the stop string that ended it, if one did
+    std::string matched_stop = {};     // the stop string that ended it, if one did
+    std::vector<TokenId> tokens = {};  // the committed log, a reported stop token included
+};
+
+struct GenerationResult {
+    // Of the first choice when all came to their end; else what ended those that had not.
+    GenerationFinish finish = GenerationFinish::error;
+    Status status;                      // ok for stop and length
+    std::vector<ChoiceResult> choices;  // all, in order
     Usage usage;
-    std::vector<TokenId> tokens;        // the committed log, a reported stop token included
-    std::uint32_t attempts = 1;         // how often the request was given to an engine
+    std::uint32_t attempts = 1;         // how often a choice was given to an engine, at most
     std::int64_t time_to_first_us = 0;  // from start() to the first commit; 0 without one
     std::int64_t total_us = 0;          // from start() to the end
     Anchors anchors;                    // what makes the run repeatable

@@ -9,11 +9,9 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "gateway/choice_log.h"
 #include "gateway/owner_metrics.h"
 #include "model/kv_cache.h"
-#include "recipe/detokenizer.h"
-#include "recipe/stop_strings.h"
-#include "recipe/thinking.h"
 
 namespace fathom {
 
@@ -68,6 +66,21 @@ struct OwnerRegistry::Impl : std::enable_shared_from_this<OwnerRegistry::Impl> {
 
 namespace {
 
+// A choice and its running attempt in the engine.
+struct Choice {
+    Choice(std::int64_t index_in, std::shared_ptr<const Tokenizer> tokenizer,
+           const PreparedRequest& request)
+        : index(index_in), log(std::move(tokenizer), request) {}
+
+    const std::int64_t index;
+    ChoiceLog log;
+    std::uint64_t engine_id = 0;
+    std::uint32_t attempt = 0;
+    std::int64_t last_token_us = 0;
+    bool ended = false;
+    GenerationFinish finish = GenerationFinish::error;  // once ended
+};
+
 class Owner : public RequestOwner, public std::enable_shared_from_this<Owner> {
   public:
     Owner(std::shared_ptr<OwnerRegistry::Impl> registry, std::uint64_t id, PreparedRequest request,
@@ -76,10 +89,10 @@ class Owner : public RequestOwner, public std::enable_shared_from_this<Owner> {
           id_(id),
           request_(std::move(request)),
           observer_(std::move(observer)),
-          detokenizer_(registry_->tokenizer),
-          thinking_(request_.starts_in_thinking),
-          stops_(request_.stop_strings),
-          started_us_(registry_->clock.now_us()) {}
+          started_us_(registry_->clock.now_us()) {
+        for (std::int64_t i = 0; i < request_.choices; ++i)
+            choices_.push_back(std::make_unique<Choice>(i, registry_->tokenizer, request_));
+    }
 
     std::uint64_t id() const override { return id_; }
     void cancel() override {
@@ -87,9 +100,7 @@ class Owner : public RequestOwner, public std::enable_shared_from_this<Owner> {
     }
 
     // Everything below runs on the executor.
-    void begin() {
-        if (!finished_) submit();
-    }
+    void begin();
     void on_event(const EngineEvent& event);
     void tick();
     void cancel_now() {
@@ -107,43 +118,33 @@ class Owner : public RequestOwner, public std::enable_shared_from_this<Owner> {
         });
     }
 
-    void submit();
-    void resume(const std::string& cause);
-    bool overlap_agrees(const EngineEvent& event, std::int64_t overlap) const;
-    enum class Commit { open, stopped, full };
-    Commit append(TokenId token, GenerationDelta& delta);
-    void show(std::string_view text, GenerationDelta& delta);
-    void show_content(std::string_view text, GenerationDelta& delta);
-    void flush(GenerationDelta& delta);
-    void stamp_commit(std::size_t tokens, bool first);
-    void report(const GenerationDelta& delta);
-    void finish_unended(const EngineEvent& event);
-    void finish(GenerationFinish finish, Status status);
-    std::int64_t log_length() const { return static_cast<std::int64_t>(log_.size()); }
+    void begin_attempt(Choice& choice);
+    EngineRequest request_of(const Choice& choice) const;
+    void submit(EngineRequest request);
+    void resume(Choice& choice, const std::string& cause);
+    bool overlap_agrees(const Choice& choice, const EngineEvent& event, std::int64_t overlap) const;
+    void commit(Choice& choice, const EngineEvent& event, std::size_t overlap);
+    void stamp_commit(Choice& choice, std::size_t tokens);
+    void finish_unended(Choice& choice, const EngineEvent& event);
+    void end_choice(Choice& choice, GenerationFinish how);
+    void finish(GenerationFinish how, Status status);
+    ChoiceResult result_of(const Choice& choice) const;
+    std::int64_t committed_tokens() const;
 
     const std::shared_ptr<OwnerRegistry::Impl> registry_;
     const std::uint64_t id_;
     const PreparedRequest request_;
     std::shared_ptr<GenerationObserver> observer_;
-
-    std::vector<TokenId> log_;     // the committed tokens: append only
-    std::uint64_t engine_id_ = 0;  // of the running attempt
-    std::uint32_t attempt_ = 0;
+    std::vector<std::unique_ptr<Choice>> choices_;
     bool finished_ = false;
-
-    Detokenizer detokenizer_;
-    ThinkingSplitter thinking_;
-    StopStrings stops_;
-    std::string matched_stop_;
 
     const std::int64_t started_us_;
     std::int64_t first_token_us_ = 0;
-    std::int64_t last_token_us_ = 0;
     std::int64_t cached_tokens_ = 0;
     Anchors anchors_;
 };
 
-// Lives in the engine for one attempt; moves events to the owner's executor.
+// Lives in the engine while an attempt does; moves events to the owner's executor.
 class Owner::Sink : public EventSink {
   public:
     explicit Sink(std::shared_ptr<Owner> owner) : owner_(std::move(owner)) {}
@@ -155,116 +156,123 @@ class Owner::Sink : public EventSink {
     std::shared_ptr<Owner> owner_;
 };
 
-void Owner::submit() {
-    ++attempt_;
+void Owner::begin() {
+    if (finished_) return;
+    for (const auto& choice : choices_)
+        begin_attempt(*choice);
+    EngineRequest request = request_of(*choices_.front());
+    for (std::size_t i = 1; i < choices_.size(); ++i)
+        request.branches.push_back(
+            {.id = choices_[i]->engine_id,
+             .seed = choice_seed(request_.sampling.seed, choices_[i]->index)});
+    submit(std::move(request));
+}
+
+void Owner::begin_attempt(Choice& choice) {
+    ++choice.attempt;
     // An engine id of its own for every attempt: a cancellation of the former one that is still on
     // its way cannot hit the new one.
-    engine_id_ = registry_->next_id.fetch_add(1);
+    choice.engine_id = registry_->next_id.fetch_add(1);
+}
+
+EngineRequest Owner::request_of(const Choice& choice) const {
     EngineRequest request;
-    request.id = engine_id_;
-    request.attempt = attempt_;
+    request.id = choice.engine_id;
+    request.attempt = choice.attempt;
     request.prompt = request_.prompt;
-    request.committed = log_;
+    request.committed = choice.log.tokens();
     request.sampling = request_.sampling;
+    request.sampling.seed = choice_seed(request_.sampling.seed, choice.index);
     request.max_tokens = request_.max_tokens;
     request.stop_tokens = request_.stop_tokens;
+    return request;
+}
+
+void Owner::submit(EngineRequest request) {
     const Status status =
         registry_->engine.submit(std::move(request), std::make_shared<Sink>(shared_from_this()));
     if (!status.ok()) finish(GenerationFinish::error, status);
 }
 
 void Owner::on_event(const EngineEvent& event) {
-    if (finished_ || event.attempt != attempt_) return;
-    if (event.first_index < 0 || event.first_index > log_length())
-        return resume(fmt::format("tokens from index {} on came while the log has {}",
-                                  event.first_index, log_length()));
+    if (finished_) return;
+    const auto found =
+        std::find_if(choices_.begin(), choices_.end(), [&](const std::unique_ptr<Choice>& choice) {
+            return !choice->ended && choice->engine_id == event.id &&
+                   choice->attempt == event.attempt;
+        });
+    if (found == choices_.end()) return;
+    Choice& choice = **found;
+    const std::int64_t length = choice.log.size();
+    if (event.first_index < 0 || event.first_index > length)
+        return resume(choice, fmt::format("tokens from index {} on came while the log has {}",
+                                          event.first_index, length));
     const std::int64_t overlap = std::min<std::int64_t>(
-        log_length() - event.first_index, static_cast<std::int64_t>(event.tokens.size()));
-    if (!overlap_agrees(event, overlap))
+        length - event.first_index, static_cast<std::int64_t>(event.tokens.size()));
+    if (!overlap_agrees(choice, event, overlap))
         return resume(
-            fmt::format("tokens from index {} on differ from the log", event.first_index));
-    if (!event.tokens.empty()) {
+            choice, fmt::format("tokens from index {} on differ from the log", event.first_index));
+    if (!event.tokens.empty() && (choice.index == 0 || committed_tokens() == 0)) {
         cached_tokens_ = event.cached_tokens;
         anchors_ = event.anchors;
     }
-
-    GenerationDelta delta;
-    const std::size_t before = log_.size();
-    Commit state = Commit::open;
-    for (std::size_t i = static_cast<std::size_t>(overlap);
-         i < event.tokens.size() && state == Commit::open; ++i)
-        state = append(event.tokens[i], delta);
-    if (log_.size() > before) stamp_commit(log_.size() - before, before == 0);
-    // The owner decides the end by its own log; an engine that says so first is believed too.
-    if (state == Commit::open && event.finish == FinishReason::stop_token) state = Commit::stopped;
-    if (state == Commit::open && event.finish == FinishReason::length) state = Commit::full;
-    if (state != Commit::open && matched_stop_.empty()) flush(delta);
-    report(delta);
-    if (state == Commit::stopped || !matched_stop_.empty()) {
-        finish(GenerationFinish::stop, {});
-    } else if (state == Commit::full) {
-        finish(GenerationFinish::length, {});
-    } else if (event.finish != FinishReason::none) {
-        finish_unended(event);
-    }
-}
-
-bool Owner::overlap_agrees(const EngineEvent& event, std::int64_t overlap) const {
-    return std::equal(event.tokens.begin(), event.tokens.begin() + overlap,
-                      log_.begin() + event.first_index);
+    commit(choice, event, static_cast<std::size_t>(overlap));
 }
 
 // Commit = append: text is made from a token only once the log holds it.
-Owner::Commit Owner::append(TokenId token, GenerationDelta& delta) {
-    log_.push_back(token);
-    const auto& stop_tokens = request_.stop_tokens;
-    if (std::find(stop_tokens.begin(), stop_tokens.end(), token) != stop_tokens.end())
-        return Commit::stopped;
-    show(detokenizer_.push(token).text, delta);
-    if (!matched_stop_.empty()) return Commit::stopped;
-    return log_length() < request_.max_tokens ? Commit::open : Commit::full;
+void Owner::commit(Choice& choice, const EngineEvent& event, std::size_t overlap) {
+    using State = ChoiceLog::State;
+    GenerationDelta delta;
+    delta.choice = choice.index;
+    ChoiceLog& log = choice.log;
+    const std::int64_t before = log.size();
+    State state = State::open;
+    for (std::size_t i = overlap; i < event.tokens.size() && state == State::open; ++i) {
+        const TokenLogprobs* logprobs = i < event.logprobs.size() ? &event.logprobs[i] : nullptr;
+        state = log.append(event.tokens[i], logprobs, delta);
+    }
+    if (log.size() > before) stamp_commit(choice, static_cast<std::size_t>(log.size() - before));
+    // The owner decides the end by its own log; an engine that says so first is believed too.
+    if (state == State::open && event.finish == FinishReason::stop_token) state = State::stopped;
+    if (state == State::open && event.finish == FinishReason::length) state = State::full;
+    if (state != State::open && log.matched_stop().empty()) log.finish(delta);
+    if (!delta.empty()) observer_->on_delta(delta);
+    if (state == State::stopped || !log.matched_stop().empty()) {
+        end_choice(choice, GenerationFinish::stop);
+    } else if (state == State::full) {
+        end_choice(choice, GenerationFinish::length);
+    } else if (event.finish != FinishReason::none) {
+        finish_unended(choice, event);
+    }
 }
 
-void Owner::show(std::string_view text, GenerationDelta& delta) {
-    ThinkingSplitter::Output split = thinking_.push(text);
-    delta.reasoning += split.reasoning;
-    show_content(split.content, delta);
+bool Owner::overlap_agrees(const Choice& choice, const EngineEvent& event,
+                           std::int64_t overlap) const {
+    return std::equal(event.tokens.begin(), event.tokens.begin() + overlap,
+                      choice.log.tokens().begin() + event.first_index);
 }
 
-// Stop strings act on content only (recipe.md 3.3).
-void Owner::show_content(std::string_view text, GenerationDelta& delta) {
-    if (text.empty()) return;
-    StopStrings::Output checked = stops_.push(text);
-    delta.content += checked.text;
-    if (checked.stopped) matched_stop_ = checked.matched;
+std::int64_t Owner::committed_tokens() const {
+    std::int64_t tokens = 0;
+    for (const auto& choice : choices_)
+        tokens += choice->log.size();
+    return tokens;
 }
 
-// What was held back while it could still have become a character, a marker or a stop string.
-void Owner::flush(GenerationDelta& delta) {
-    show(detokenizer_.finish().text, delta);
-    ThinkingSplitter::Output split = thinking_.finish();
-    delta.reasoning += split.reasoning;
-    show_content(split.content, delta);
-    if (matched_stop_.empty()) delta.content += stops_.finish();
-}
-
-void Owner::stamp_commit(std::size_t tokens, bool first) {
+void Owner::stamp_commit(Choice& choice, std::size_t tokens) {
     const std::int64_t now = registry_->clock.now_us();
-    if (first) {
+    const auto first_of_choice = static_cast<std::int64_t>(tokens) == choice.log.size();
+    if (static_cast<std::int64_t>(tokens) == committed_tokens()) {
         first_token_us_ = now;
         registry_->metrics.first_token(now - started_us_);
         observer_->on_started();
-    } else {
-        registry_->metrics.inter_token(now - last_token_us_, tokens);
+    } else if (!first_of_choice) {
+        registry_->metrics.inter_token(now - choice.last_token_us, tokens);
     }
-    last_token_us_ = now;
+    choice.last_token_us = now;
 }
 
-void Owner::report(const GenerationDelta& delta) {
-    if (!delta.reasoning.empty() || !delta.content.empty()) observer_->on_delta(delta);
-}
-
-void Owner::finish_unended(const EngineEvent& event) {
+void Owner::finish_unended(Choice& choice, const EngineEvent& event) {
     switch (event.finish) {
         case FinishReason::cancelled:
             return finish(GenerationFinish::cancelled,
@@ -274,7 +282,7 @@ void Owner::finish_unended(const EngineEvent& event) {
                           Status(StatusCode::deadline_exceeded, "the request's time ran out"));
         case FinishReason::error:
             if (event.status.code() == StatusCode::unavailable)
-                return resume(event.status.message());
+                return resume(choice, event.status.message());
             return finish(GenerationFinish::error, event.status);
         case FinishReason::stop_token:
         case FinishReason::length:
@@ -284,16 +292,17 @@ void Owner::finish_unended(const EngineEvent& event) {
     FATHOM_CHECK(false);
 }
 
-void Owner::resume(const std::string& cause) {
-    registry_->engine.cancel(engine_id_);
-    if (attempt_ >= registry_->options.attempts_max)
+void Owner::resume(Choice& choice, const std::string& cause) {
+    registry_->engine.cancel(choice.engine_id);
+    if (choice.attempt >= registry_->options.attempts_max)
         return finish(
             GenerationFinish::error,
-            error(StatusCode::internal, "gave up after {} attempts: {}", attempt_, cause));
+            error(StatusCode::internal, "gave up after {} attempts: {}", choice.attempt, cause));
     registry_->metrics.resumed();
-    log_warning("request {} resumes from token {} as attempt {}: {}", id_, log_.size(),
-                attempt_ + 1, cause);
-    submit();
+    log_warning("request {} resumes choice {} from token {} as attempt {}: {}", id_, choice.index,
+                choice.log.size(), choice.attempt + 1, cause);
+    begin_attempt(choice);
+    submit(request_of(choice));
 }
 
 void Owner::tick() {
@@ -304,29 +313,47 @@ void Owner::tick() {
                       error(StatusCode::deadline_exceeded,
                             "the request did not finish within its time-out of {} ms",
                             request_.timeout_us / 1000));
-    if (log_.empty() && age_us >= registry_->options.not_started_us)
+    if (committed_tokens() == 0 && age_us >= registry_->options.not_started_us)
         finish(GenerationFinish::deadline,
                error(StatusCode::deadline_exceeded,
                      "the request was not started within {} s of its admission",
                      registry_->options.not_started_us / 1'000'000));
 }
 
+ChoiceResult Owner::result_of(const Choice& choice) const {
+    return {.finish = choice.finish,
+            .matched_stop = choice.log.matched_stop(),
+            .tokens = choice.log.tokens()};
+}
+
+void Owner::end_choice(Choice& choice, GenerationFinish how) {
+    choice.ended = true;
+    choice.finish = how;
+    if (std::all_of(choices_.begin(), choices_.end(), [](const auto& each) { return each->ended; }))
+        return finish(choices_.front()->finish, {});
+    // Also after the engine's own end: ids that it no longer knows are ignored.
+    registry_->engine.cancel(choice.engine_id);
+    observer_->on_choice_finish(choice.index, result_of(choice));
+}
+
 void Owner::finish(GenerationFinish how, Status status) {
     if (finished_) return;
     finished_ = true;
-    // Also after the engine's own end: ids that it no longer knows are ignored.
-    registry_->engine.cancel(engine_id_);
     const std::int64_t now = registry_->clock.now_us();
+    const std::int64_t tokens = committed_tokens();
     GenerationResult result;
     result.finish = how;
     result.status = std::move(status);
-    result.matched_stop = matched_stop_;
+    for (const auto& choice : choices_) {
+        registry_->engine.cancel(choice->engine_id);
+        if (!choice->ended) choice->finish = how;
+        result.choices.push_back(result_of(*choice));
+        result.attempts = std::max(result.attempts, choice->attempt);
+    }
     result.usage = {.prompt_tokens = static_cast<std::int64_t>(request_.prompt.size()),
-                    .completion_tokens = log_length(),
+                    .completion_tokens = tokens,
                     .cached_tokens = cached_tokens_};
-    result.tokens = log_;
-    result.attempts = attempt_;
-    result.time_to_first_us = log_.empty() ? 0 : first_token_us_ - started_us_;
+    result.time_to_first_us = tokens == 0 ? 0 : first_token_us_ - started_us_;
     result.total_us = now - started_us_;
     result.anchors = anchors_;
     registry_->metrics.finished(result);

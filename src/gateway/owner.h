@@ -1,10 +1,14 @@
-// The owner of one request (design.md rule 4, serving.md 3.3). It holds the token log, which is the
-// only truth: it gives the request to the engine, appends what extends the log contiguously, turns
-// committed tokens into text and reports both. Losing the engine's work costs time, never tokens:
+// The owner of one request (design.md rule 4, serving.md 3.3). It holds the token log of each of
+// its choices, which is the only truth: it gives the request to the engine, appends what extends
+// the log contiguously, turns committed tokens into text and reports both. Losing the engine's work
+// costs time, never tokens:
 //
 //   engine ─ events ─► [attempt, first_index] ─ append (commit) ─ detokenize ─ stop strings ─
 //                        │ overlap: compared, dropped             thinking split ─► observer
 //                        └ gap or difference: next attempt, with the log as committed tokens
+//
+// Several choices of one prompt are given to the engine together, so that the prompt is computed
+// once; from then on each is an attempt of its own. A choice that fails ends the whole request.
 //
 // Everything of an owner runs on one executor, which must run tasks one at a time: its state needs
 // no lock. start(), cancel() and tick() may be called from any thread.
@@ -39,6 +43,9 @@ class GenerationObserver {
     // The first token is committed: the request has left the queue. Before the first delta.
     virtual void on_started() {}
     virtual void on_delta(const GenerationDelta& delta) = 0;
+    // A choice came to its end while others go on: it gets no more deltas. The end of the last one
+    // is on_finish.
+    virtual void on_choice_finish(std::int64_t /*choice*/, const ChoiceResult& /*result*/) {}
     // Exactly once, last.
     virtual void on_finish(const GenerationResult& result) = 0;
 };

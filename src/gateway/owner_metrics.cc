@@ -71,9 +71,11 @@ void OwnerMetrics::inter_token(std::int64_t elapsed_us, std::size_t tokens) {
 
 void OwnerMetrics::finished(const GenerationResult& result) {
     total_.observe(seconds(result.total_us));
-    if (result.usage.completion_tokens > 1)
-        token_.observe(seconds(result.total_us - result.time_to_first_us) /
-                       static_cast<double>(result.usage.completion_tokens - 1));
+    // Choices run beside each other: each has its share of the tokens.
+    const double tokens = static_cast<double>(result.usage.completion_tokens) /
+                          static_cast<double>(std::max<std::size_t>(result.choices.size(), 1));
+    if (tokens > 1)
+        token_.observe(seconds(result.total_us - result.time_to_first_us) / (tokens - 1));
     prompt_.add(static_cast<std::uint64_t>(result.usage.prompt_tokens));
     cached_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, result.usage.cached_tokens)));
     switch (result.finish) {

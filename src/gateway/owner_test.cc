@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 
 #include "gateway/testing/scripted_engine.h"
@@ -23,9 +24,15 @@ class Recorder : public GenerationObserver {
     void on_started() override { ++started; }
     void on_delta(const GenerationDelta& delta) override {
         EXPECT_FALSE(result);
+        EXPECT_EQ(ended.count(delta.choice), 0u) << "a delta after the choice's end";
+        texts[delta.choice].append(delta);
+        if (delta.choice != 0) return;
         reasoning += delta.reasoning;
         content += delta.content;
         pieces.push_back(delta.content);
+    }
+    void on_choice_finish(std::int64_t choice, const ChoiceResult& r) override {
+        EXPECT_TRUE(ended.emplace(choice, r).second) << "choice " << choice << " ended twice";
     }
     void on_finish(const GenerationResult& r) override {
         EXPECT_FALSE(result) << "finished twice";
@@ -33,7 +40,9 @@ class Recorder : public GenerationObserver {
     }
     int started = 0;
     std::string reasoning, content;
-    std::vector<std::string> pieces;
+    std::vector<std::string> pieces;  // of choice 0, as reasoning and content are
+    std::map<std::int64_t, GenerationDelta> texts;
+    std::map<std::int64_t, ChoiceResult> ended;
     std::optional<GenerationResult> result;
 };
 
@@ -108,7 +117,7 @@ TEST_F(OwnerTest, ReportsTextAndUsageOfAWholeAnswer) {
     EXPECT_EQ(got->result->usage.prompt_tokens, 5);      // with begin-of-sentence
     EXPECT_EQ(got->result->usage.completion_tokens, 7);  // with end-of-sentence
     EXPECT_EQ(got->result->usage.cached_tokens, 3);
-    EXPECT_EQ(got->result->tokens.size(), 7u);
+    EXPECT_EQ(got->result->choices[0].tokens.size(), 7u);
     EXPECT_EQ(registry_->live(), 0u);
     EXPECT_THAT(metrics_.expose(), HasSubstr("vllm:request_success_total{finished_reason=\"stop\","
                                              "model_name=\"test\"} 1"));
@@ -147,7 +156,7 @@ TEST_F(OwnerTest, StopStringAcrossTokensEndsAndCancels) {
     const auto got = run(request);
     EXPECT_EQ(got->content, "one t");
     EXPECT_EQ(got->result->finish, GenerationFinish::stop);
-    EXPECT_EQ(got->result->matched_stop, "wo t");
+    EXPECT_EQ(got->result->choices[0].matched_stop, "wo t");
     EXPECT_EQ(got->result->usage.completion_tokens, 9);  // up to the token that completed it
     EXPECT_TRUE(
         executor_.run_until([&] { return script_->with([](Script& s) { return s.live == 0; }); }));
@@ -160,7 +169,7 @@ TEST_F(OwnerTest, StopStringInsideOneEventDropsTheTokensBehindIt) {
     request.stop_strings = {"two"};
     const auto got = run(request);
     EXPECT_EQ(got->content, "one ");
-    EXPECT_EQ(got->result->tokens.size(), 7u);
+    EXPECT_EQ(got->result->choices[0].tokens.size(), 7u);
 }
 
 TEST_F(OwnerTest, StopStringsDoNotActOnReasoning) {
@@ -329,6 +338,181 @@ TEST_F(OwnerTest, SurvivesALateEventAfterTheRegistryIsGone) {
     engine_.reset();  // its last events find a closed gate
     owner_->cancel();
     executor_.run_all();
+}
+
+TEST_F(OwnerTest, ChoicesAreGivenToTheEngineTogetherWithSeedsOfTheirOwn) {
+    reply("abc");
+    GenerationRequest request = raw("q");
+    request.choices = 3;
+    request.sampling.seed = 5;
+    const auto got = run(request);
+    ASSERT_EQ(attempts_seen(), 1u);
+    script_->with([&](Script& s) {
+        const EngineRequest& received = s.received[0];
+        EXPECT_EQ(received.sampling.seed, 5u);
+        ASSERT_EQ(received.branches.size(), 2u);
+        EXPECT_EQ(received.branches[0].seed, choice_seed(5, 1));
+        EXPECT_EQ(received.branches[1].seed, choice_seed(5, 2));
+    });
+}
+
+TEST_F(OwnerTest, ChoicesHaveLogsOfTheirOwnAndUsageCountsThePromptOnce) {
+    script_->with([](Script& s) {
+        s.reply = [](const EngineRequest& r) {
+            return byte_ids(r.sampling.seed == 5 ? "first" : "other one");
+        };
+    });
+    GenerationRequest request = raw("q");
+    request.choices = 2;
+    request.sampling.seed = 5;
+    const auto got = run(request);
+    EXPECT_TRUE(got->result->status.ok());
+    EXPECT_EQ(got->started, 1);
+    EXPECT_EQ(got->texts[0].content, "first");
+    EXPECT_EQ(got->texts[1].content, "other one");
+    ASSERT_EQ(got->result->choices.size(), 2u);
+    EXPECT_EQ(got->result->choices[0].tokens.size(), 6u);  // with the end of sentence
+    EXPECT_EQ(got->result->choices[1].tokens.size(), 10u);
+    EXPECT_EQ(got->result->usage.prompt_tokens, 2);
+    EXPECT_EQ(got->result->usage.completion_tokens, 16);
+    ASSERT_EQ(got->ended.size(), 1u);  // the other's end is the request's
+    EXPECT_EQ(got->ended.at(0).finish, GenerationFinish::stop);
+}
+
+TEST_F(OwnerTest, AStopStringEndsItsChoiceAlone) {
+    script_->with([](Script& s) {
+        s.reply = [](const EngineRequest& r) {
+            return byte_ids(r.sampling.seed == 5 ? "aXb" : "long answer");
+        };
+    });
+    GenerationRequest request = raw("q");
+    request.choices = 2;
+    request.sampling.seed = 5;
+    request.stop_strings = {"X"};
+    const auto got = run(request);
+    EXPECT_EQ(got->texts[0].content, "a");
+    EXPECT_EQ(got->texts[1].content, "long answer");
+    EXPECT_EQ(got->ended.at(0).matched_stop, "X");
+    EXPECT_EQ(got->result->choices[1].matched_stop, "");
+}
+
+TEST_F(OwnerTest, AChoiceResumesByItselfFromItsLog) {
+    script_->with([](Script& s) {
+        s.reply = [](const EngineRequest& r) {
+            return byte_ids(r.sampling.seed == 5 ? "first" : "other one");
+        };
+        s.edit = [lost = 0](EngineEvent& event) mutable {
+            return !(event.first_index == 3 && event.attempt == 1 && lost++ == 1);
+        };
+    });
+    GenerationRequest request = raw("q");
+    request.choices = 2;
+    request.sampling.seed = 5;
+    const auto got = run(request);
+    EXPECT_EQ(got->texts[0].content, "first");
+    EXPECT_EQ(got->texts[1].content, "other one");
+    EXPECT_EQ(got->result->attempts, 2u);
+    ASSERT_EQ(attempts_seen(), 2u);
+    script_->with([](Script& s) {
+        EXPECT_EQ(s.received[1].committed, byte_ids("oth"));
+        EXPECT_EQ(s.received[1].sampling.seed, choice_seed(5, 1));
+        EXPECT_TRUE(s.received[1].branches.empty());
+    });
+}
+
+TEST_F(OwnerTest, CancelAndRefusalEndAllChoices) {
+    script_->with([](Script& s) { s.hold = true; });
+    GenerationRequest request = raw("q");
+    request.choices = 3;
+    auto got = start(request);
+    ASSERT_TRUE(
+        executor_.run_until([&] { return script_->with([](Script& s) { return s.live == 3; }); }));
+    owner_->cancel();
+    ASSERT_TRUE(executor_.run_until([&] {
+        return got->result.has_value() &&
+               script_->with([](Script& s) { return s.cancelled.size() == 3; });
+    }));
+    for (const ChoiceResult& choice : got->result->choices)
+        EXPECT_EQ(choice.finish, GenerationFinish::cancelled);
+    script_->with(
+        [](Script& s) { s.refuse = [](const EngineRequest&) { return invalid_argument("no"); }; });
+    got = run(request);
+    EXPECT_EQ(got->result->status.message(), "no");
+    EXPECT_EQ(registry_->live(), 0u);
+}
+
+TEST_F(OwnerTest, LogprobsComeWithTheTextOfTheirTokens) {
+    reply("h\xc3\xa9!");
+    GenerationRequest request = raw("q");
+    request.sampling.logprobs = 1;
+    const auto got = run(request);
+    const std::vector<LogprobEntry>& entries = got->texts[0].content_logprobs;
+    EXPECT_EQ(got->content, "hé!");
+    ASSERT_EQ(entries.size(), 4u);  // the end of sentence has none
+    EXPECT_EQ(entries[0].token.bytes, "h");
+    EXPECT_EQ(entries[0].token.logprob, -1.04f);
+    EXPECT_EQ(entries[1].token.bytes, "\xc3");
+    EXPECT_EQ(entries[1].text_offset, 1);
+    EXPECT_EQ(entries[2].token.bytes, "\xa9");
+    EXPECT_EQ(entries[2].text_offset, 1);
+    EXPECT_EQ(entries[3].text_offset, 2);
+    ASSERT_EQ(entries[3].top.size(), 1u);
+    EXPECT_EQ(entries[3].top[0].bytes, "A");
+    ASSERT_GE(got->pieces.size(), 3u);
+    EXPECT_EQ(got->pieces[1], "é");
+}
+
+TEST_F(OwnerTest, LogprobsOfReasoningAreApartAndTheMarkerHasNone) {
+    script_->with([](Script& s) { s.reply = [](auto&) { return byte_ids("why</think>so<st"); }; });
+    GenerationRequest request = chat(true);
+    request.sampling.logprobs = 0;
+    request.stop_strings = {"<stop>"};
+    const auto got = run(request);
+    EXPECT_EQ(got->reasoning, "why");
+    EXPECT_EQ(got->content, "so<st");
+    EXPECT_EQ(got->texts[0].reasoning_logprobs.size(), 3u);
+    EXPECT_EQ(got->texts[0].content_logprobs.size(), 5u);
+}
+
+TEST_F(OwnerTest, LogprobsEndWhereAStopStringBegins) {
+    reply("one two");
+    GenerationRequest request = raw("q");
+    request.sampling.logprobs = 0;
+    request.stop_strings = {" t"};
+    const auto got = run(request);
+    EXPECT_EQ(got->content, "one");
+    EXPECT_EQ(got->texts[0].content_logprobs.size(), 3u);
+}
+
+TEST_F(OwnerTest, StopStringsWaitForMinTokens) {
+    reply("xaxbxc");
+    GenerationRequest request = raw("q");
+    request.sampling.min_tokens = 3;
+    request.stop_strings = {"x"};
+    EXPECT_EQ(run(request)->content, "xaxb");
+}
+
+TEST_F(OwnerTest, RefusesWhatThePromptCannotHave) {
+    const auto message = [&](auto change) {
+        GenerationRequest request = raw("q");
+        change(request);
+        return prepare(request, *tokenizer_, registry_->limits()).status().message();
+    };
+    EXPECT_EQ(message([](auto& r) { r.choices = 0; }),
+              "Invalid n value, the valid range of n is [1, 16]");
+    EXPECT_EQ(message([](auto& r) { r.choices = 17; }),
+              "Invalid n value, the valid range of n is [1, 16]");
+    EXPECT_EQ(message([](auto& r) { r.sampling.min_tokens = 201; }),
+              "Invalid min_tokens value, the valid range of min_tokens is [0, 200], where "
+              "max_tokens ends");
+    EXPECT_EQ(message([](auto& r) {
+                  r.sampling.logit_bias = {{263, 1.0f}};
+              }),
+              "logit_bias names token 263; ids of this model are 0 to 262");
+    EXPECT_EQ(message([](auto& r) {
+                  r.sampling.allowed_tokens = {5, 400};
+              }),
+              "allowed_token_ids[1] is token 400; ids of this model are 0 to 262");
 }
 
 TEST_F(OwnerTest, MeasuresOnTheGivenClock) {

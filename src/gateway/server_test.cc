@@ -152,6 +152,61 @@ TEST_F(ServerTest, AnswersCompletions) {
     EXPECT_THAT(streamed.body, AllOf(HasSubstr(R"("text":"!")"), HasSubstr("data: [DONE]\n\n")));
 }
 
+TEST_F(ServerTest, AnswersSeveralChoicesWithLogprobs) {
+    script_->with([](Script& s) {
+        s.reply = [](const EngineRequest& r) {
+            return testing::byte_ids(r.sampling.seed == 4 ? "Hi" : "Hello");
+        };
+    });
+    const std::string members =
+        R"(,"n":2,"seed":4,"logprobs":true,"top_logprobs":1,"logprobs_mode":"processed")";
+    const Json body = parsed(ask(http_post(kChatPath, kPlainChat + members + "}")).body);
+    const Json::Array& choices = body.find("choices")->items();
+    ASSERT_EQ(choices.size(), 2u);
+    EXPECT_EQ(choices[0].find("message")->find("content")->as_string(), "Hi");
+    EXPECT_EQ(choices[1].find("message")->find("content")->as_string(), "Hello");
+    EXPECT_EQ(choices[1].find("index")->as_int64(), 1);
+    const Json& logprobs = *choices[1].find("logprobs");
+    EXPECT_EQ(logprobs.find("mode")->as_string(), "processed");
+    ASSERT_EQ(logprobs.find("content")->items().size(), 5u);
+    EXPECT_EQ(logprobs.find("content")->items()[0].find("token")->as_string(), "H");
+    EXPECT_EQ(body.find("usage")->find("completion_tokens")->as_int64(), 9);
+
+    const std::string streamed =
+        ask(http_post(kChatPath, kPlainChat + members + R"(,"stream":true})")).body;
+    std::vector<std::string> text(2);
+    std::vector<int> entries(2), ends(2);
+    int usages = 0;
+    for (std::size_t at = 0; streamed.compare(at, 7, "data: {") == 0;) {
+        const std::size_t end = streamed.find("\n\n", at);
+        const Json chunk = parsed(streamed.substr(at + 6, end - at - 6));
+        at = end + 2;
+        const Json& choice = chunk.find("choices")->items().at(0);
+        const auto index = static_cast<std::size_t>(choice.find("index")->as_int64());
+        text.at(index) += choice.find("delta")->find("content")->as_string();
+        if (const Json* content = choice.find("logprobs")->find("content"))
+            entries[index] += static_cast<int>(content->items().size());
+        ends[index] += choice.find("finish_reason")->is_null() ? 0 : 1;
+        if (chunk.find("usage") != nullptr) ++usages;
+    }
+    EXPECT_EQ(text, (std::vector<std::string>{"Hi", "Hello"}));
+    EXPECT_EQ(entries, (std::vector<int>{2, 5}));
+    EXPECT_EQ(ends, (std::vector<int>{1, 1}));
+    EXPECT_EQ(usages, 1);
+    EXPECT_THAT(streamed, ::testing::EndsWith("data: [DONE]\n\n"));
+}
+
+TEST_F(ServerTest, AClientThatLeavesCancelsEveryChoice) {
+    hold(true);
+    {
+        HttpClient client(port());
+        ASSERT_TRUE(client.send(http_post(kChatPath, kPlainChat + R"(,"n":3})")));
+        ASSERT_TRUE(engine_has(3));
+    }
+    EXPECT_TRUE(cancelled(3));
+    EXPECT_TRUE(engine_has(0));
+}
+
 TEST_F(ServerTest, SameSeedReachesTheEngineAndNoSeedIsDrawn) {
     ask(http_post(kChatPath, kPlainChat + R"(,"seed":11})"));
     ask(http_post(kChatPath, kPlainChat + "}"));

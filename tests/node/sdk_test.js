@@ -94,11 +94,74 @@ const cases = {
     assert.equal(cut.choices[0].message.content, full.slice(0, full.indexOf(stop)));
     assert.equal(cut.choices[0].finish_reason, "stop");
   },
+  async "gives log probabilities, whole and streamed"() {
+    const asked = { ...question, logprobs: true, top_logprobs: 3 };
+    const whole = (await client.chat.completions.create(asked)).choices[0];
+    const entries = whole.logprobs.content;
+    assert.equal(whole.logprobs.mode, "raw");
+    const bytes = entries.flatMap((entry) => entry.bytes);
+    assert.equal(Buffer.from(bytes).toString(), whole.message.content);
+    for (const entry of entries) {
+      assert.ok(entry.logprob <= 0);
+      assert.equal(entry.top_logprobs.length, 3);
+      assert.equal(entry.top_logprobs[0].logprob, entry.logprob); // greedy
+    }
+    const streamed = [];
+    for await (const chunk of await client.chat.completions.create({ ...asked, stream: true }))
+      streamed.push(...(chunk.choices[0].logprobs?.content ?? []));
+    assert.deepEqual(streamed, entries);
+
+    const completion = await client.completions.create({
+      model, prompt: "Once upon a time", max_tokens: 8, seed: 3, logprobs: 2,
+    });
+    const { tokens, token_logprobs, top_logprobs, text_offset } = completion.choices[0].logprobs;
+    assert.equal(tokens.join(""), completion.choices[0].text);
+    assert.equal(token_logprobs.length, tokens.length);
+    assert.equal(top_logprobs.length, tokens.length);
+    assert.equal(text_offset[0], 0);
+  },
+  async "answers with two choices, the first that of the same seed alone"() {
+    const prompt = { model, prompt: "Once upon a time", max_tokens: 16, seed: 11 };
+    const alone = await client.completions.create(prompt);
+    const both = await client.completions.create({ ...prompt, n: 2 });
+    assert.equal(both.choices.length, 2);
+    assert.equal(both.choices[0].text, alone.choices[0].text);
+    assert.notEqual(both.choices[1].text, alone.choices[0].text);
+    assert.equal(both.usage.prompt_tokens, alone.usage.prompt_tokens);
+    const texts = ["", ""];
+    const ends = [];
+    for await (const chunk of await client.completions.create({ ...prompt, n: 2, stream: true })) {
+      const choice = chunk.choices[0];
+      texts[choice.index] += choice.text;
+      if (choice.finish_reason) ends.push(choice.index);
+    }
+    assert.deepEqual(texts, both.choices.map((choice) => choice.text));
+    assert.deepEqual(ends.sort(), [0, 1]);
+  },
+  async "biases and forbids tokens"() {
+    const prompt = { model, prompt: "Once upon a time", max_tokens: 4, temperature: 0, logprobs: 1 };
+    const plain = await client.completions.create(prompt);
+    const only = await client.completions.create({ ...prompt, logit_bias: { 65: 100 } });
+    assert.equal(new Set(only.choices[0].logprobs.tokens).size, 1);
+    assert.notEqual(only.choices[0].text, plain.choices[0].text);
+    const one = await client.completions.create({ ...prompt, allowed_token_ids: [65] });
+    assert.equal(one.choices[0].text, only.choices[0].text);
+  },
   async "reports errors in the client's own classes"() {
     await refused(
       client.chat.completions.create({ ...question, temperature: 3 }),
       400,
       /valid range of temperature is \[0, 2\]/,
+    );
+    await refused(
+      client.chat.completions.create({ ...question, n: 17 }),
+      400,
+      /valid range of n is \[1, 16\]/,
+    );
+    await refused(
+      client.chat.completions.create({ ...question, logit_bias: { 99999999: 1 } }),
+      400,
+      /logit_bias names token 99999999; ids of this model are 0 to/,
     );
     await refused(
       client.chat.completions.create({ ...question, model: "nope", stream: true }),

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "base/json.h"
@@ -127,11 +128,19 @@ Status read_stream(const Json& body, ApiRequest& request) {
     return {};
 }
 
-Status check_n(const Json& body, std::string_view name) {
-    FATHOM_ASSIGN(const std::optional<std::int64_t> n, int_field(body, name));
-    if (n.value_or(1) != 1)
-        return invalid_argument("Invalid {} value (currently only {} = 1 is supported)", name,
-                                name);
+// Choices that are computed and not returned are no feature of this server: best_of must be n.
+Status read_choices(const Json& body, const ApiOptions& options, ApiRequest& request) {
+    FATHOM_ASSIGN(const std::optional<std::int64_t> n, int_field(body, "n"));
+    std::int64_t& choices = request.generation.choices;
+    choices = n.value_or(1);
+    if (options.reference_sampling && choices != 1)
+        return invalid_argument("Invalid n value (currently only n = 1 is supported)");
+    if (choices < 1 || choices > static_cast<std::int64_t>(kChoicesMax))
+        return invalid_argument("Invalid n value, the valid range of n is [1, {}]", kChoicesMax);
+    if (request.kind == ApiKind::chat) return {};
+    FATHOM_ASSIGN(const std::optional<std::int64_t> best_of, int_field(body, "best_of"));
+    if (best_of.value_or(choices) != choices)
+        return invalid_argument("Invalid best_of value (currently only best_of = n is supported)");
     return {};
 }
 
@@ -144,9 +153,85 @@ Result<std::optional<double>> ranged(const Json& body, std::string_view name, do
     return value;
 }
 
+constexpr std::uint64_t kTokenIdMax = (std::uint64_t{1} << 31) - 1;
+
+Result<std::vector<TokenId>> parse_ids(std::string_view field_name, const Json::Array& items) {
+    std::vector<TokenId> ids;
+    ids.reserve(items.size());
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        const std::string name = fmt::format("{}[{}]", field_name, i);
+        if (!items[i].is_integer()) return wrong_kind(name, "a token id", items[i]);
+        const std::optional<std::uint64_t> id = integer_up_to(items[i], kTokenIdMax);
+        if (!id) return invalid_argument("Invalid '{}': expected a token id in [0, 2^31)", name);
+        ids.push_back(static_cast<TokenId>(*id));
+    }
+    if (ids.empty())
+        return invalid_argument("Invalid '{}': empty. Expected at least one token.", field_name);
+    return ids;
+}
+
+Status read_penalties(const Json& body, SamplingParams& sampling) {
+    FATHOM_ASSIGN(const std::optional<double> presence,
+                  ranged(body, "presence_penalty", -2, 2, "[-2, 2]"));
+    FATHOM_ASSIGN(const std::optional<double> frequency,
+                  ranged(body, "frequency_penalty", -2, 2, "[-2, 2]"));
+    FATHOM_ASSIGN(const std::optional<double> repetition,
+                  ranged(body, "repetition_penalty", 0.01, 10, "[0.01, 10]"));
+    sampling.presence_penalty = presence.value_or(0.0);
+    sampling.frequency_penalty = frequency.value_or(0.0);
+    sampling.repetition_penalty = repetition.value_or(1.0);
+    return {};
+}
+
+// {"token id": bias}
+Status read_logit_bias(const Json& body, SamplingParams& sampling) {
+    const Json* biases = field(body, "logit_bias");
+    if (biases == nullptr) return {};
+    if (!biases->is_object()) return wrong_kind("logit_bias", "an object", *biases);
+    const Json::Object& members = biases->members();
+    if (members.size() > kLogitBiasMax)
+        return invalid_argument("Invalid logit_bias: {} entries, at most {} are allowed",
+                                members.size(), kLogitBiasMax);
+    for (const auto& [name, value] : members) {
+        std::uint64_t id = 0;
+        const char* end = name.data() + name.size();
+        const auto [stop, fault] = std::from_chars(name.data(), end, id);
+        if (fault != std::errc() || stop != end || id > kTokenIdMax)
+            return invalid_argument(
+                "Invalid logit_bias key {}: expected a token id in [0, 2^31) as a string",
+                Json(name).dump());
+        if (!value.is_number()) return wrong_kind("logit_bias." + name, "a number", value);
+        const double bias = value.as_double();
+        if (!(bias >= -100 && bias <= 100))
+            return invalid_argument(
+                "Invalid logit_bias value of token {}, the valid range of logit_bias is "
+                "[-100, 100]",
+                id);
+        sampling.logit_bias.push_back(
+            {.id = static_cast<TokenId>(id), .bias = static_cast<float>(bias)});
+    }
+    return {};
+}
+
+// min_tokens and allowed_token_ids, which other servers offer under these names.
+Status read_token_limits(const Json& body, SamplingParams& sampling) {
+    FATHOM_ASSIGN(const std::optional<std::int64_t> min_tokens, int_field(body, "min_tokens"));
+    sampling.min_tokens = min_tokens.value_or(0);
+    if (sampling.min_tokens < 0)
+        return invalid_argument("Invalid min_tokens value, expected 0 or a positive number");
+    const Json* allowed = field(body, "allowed_token_ids");
+    if (allowed == nullptr) return {};
+    if (!allowed->is_array())
+        return wrong_kind("allowed_token_ids", "an array of token ids", *allowed);
+    if (allowed->items().size() > kAllowedTokensMax)
+        return invalid_argument("Invalid allowed_token_ids: {} entries, at most {} are allowed",
+                                allowed->items().size(), kAllowedTokensMax);
+    FATHOM_ASSIGN(sampling.allowed_tokens, parse_ids("allowed_token_ids", allowed->items()));
+    return {};
+}
+
 Status read_sampling(const Json& body, SamplingParams& sampling) {
-    for (const char* penalty : {"presence_penalty", "frequency_penalty"})
-        FATHOM_RETURN_IF_ERROR(ranged(body, penalty, -2, 2, "[-2, 2]").status());
+    FATHOM_RETURN_IF_ERROR(read_penalties(body, sampling));
     FATHOM_ASSIGN(const std::optional<double> temperature,
                   ranged(body, "temperature", 0, 2, "[0, 2]"));
     FATHOM_ASSIGN(const std::optional<double> top_p, ranged(body, "top_p", 0, 1, "(0, 1.0]"));
@@ -161,24 +246,41 @@ Status read_sampling(const Json& body, SamplingParams& sampling) {
     sampling.top_p = top_p.value_or(1.0);
     sampling.min_p = min_p.value_or(0.0);
     sampling.top_k = std::max<std::int64_t>(0, top_k.value_or(0));
-    return {};
+    FATHOM_RETURN_IF_ERROR(read_logit_bias(body, sampling));
+    return read_token_limits(body, sampling);
 }
 
-Status refuse_logprobs(const Json& body, ApiKind kind) {
+// A chat says `logprobs`: true and how many others in `top_logprobs`; a completion says how many in
+// `logprobs`.
+Status read_logprobs(const Json& body, ApiKind kind, SamplingParams& sampling) {
+    FATHOM_ASSIGN(const std::optional<std::string> mode, string_field(body, "logprobs_mode"));
+    if (mode && *mode != "raw" && *mode != "processed")
+        return invalid_argument(
+            "invalid request body: logprobs_mode: unknown variant `{}`, expected one of `raw`, "
+            "`processed`",
+            *mode);
+    sampling.logprobs_processed = mode.value_or("raw") == "processed";
+    if (field(body, "prompt_logprobs") != nullptr) return not_supported("`prompt_logprobs` is");
     if (kind == ApiKind::completion) {
-        FATHOM_ASSIGN(const std::optional<std::int64_t> logprobs, int_field(body, "logprobs"));
-        return logprobs ? not_supported("`logprobs` is") : Status();
+        FATHOM_ASSIGN(const std::optional<std::int64_t> count, int_field(body, "logprobs"));
+        if (count && (*count < 0 || *count > kTopLogprobsMax))
+            return invalid_argument(
+                "Invalid logprobs value, the valid range of logprobs is [0, {}].", kTopLogprobsMax);
+        sampling.logprobs = count.value_or(-1);
+        return {};
     }
     FATHOM_ASSIGN(const std::optional<bool> logprobs, bool_field(body, "logprobs"));
     FATHOM_ASSIGN(const std::optional<std::int64_t> top, int_field(body, "top_logprobs"));
-    if (top && (*top < 0 || *top > 20))
+    if (top && (*top < 0 || *top > kTopLogprobsMax))
         return invalid_argument(
-            "Invalid top_logprobs value, the valid range of top_logprobs is [0, 20].");
+            "Invalid top_logprobs value, the valid range of top_logprobs is [0, {}].",
+            kTopLogprobsMax);
     if (top && !logprobs.value_or(false))
         return invalid_argument(
             "Invalid top_logprobs and logprobs value, logprobs must be set to true if top_logprobs "
             "is used.");
-    return logprobs.value_or(false) ? not_supported("`logprobs` is") : Status();
+    if (logprobs.value_or(false)) sampling.logprobs = top.value_or(0);
+    return {};
 }
 
 // `max_completion_tokens` is what newer OpenAI clients send; `max_tokens` wins.
@@ -196,8 +298,6 @@ Status read_max_tokens(const Json& body, const ApiOptions& options, GenerationRe
 }
 
 constexpr std::uint64_t kSeedMax = (std::uint64_t{1} << 63) - 1;
-constexpr std::uint64_t kTokenIdMax = (std::uint64_t{1} << 31) - 1;
-
 Status read_seed(const Json& body, ApiRequest& request) {
     const Json* value = field(body, "seed");
     if (value == nullptr) return {};
@@ -223,19 +323,6 @@ Status read_chat(const Json& body, ApiRequest& request) {
     return check_response_format(body);
 }
 
-Result<std::vector<TokenId>> parse_ids(const Json::Array& items) {
-    std::vector<TokenId> ids;
-    ids.reserve(items.size());
-    for (std::size_t i = 0; i < items.size(); ++i) {
-        const std::string name = fmt::format("prompt[{}]", i);
-        if (!items[i].is_integer()) return wrong_kind(name, "a token id", items[i]);
-        const std::optional<std::uint64_t> id = integer_up_to(items[i], kTokenIdMax);
-        if (!id) return invalid_argument("Invalid '{}': expected a token id in [0, 2^31)", name);
-        ids.push_back(static_cast<TokenId>(*id));
-    }
-    return ids;
-}
-
 // A text, a list of token ids, or a list of one of these.
 Status read_prompt(const Json& body, GenerationRequest& generation) {
     const Json* prompt = field(body, "prompt");
@@ -253,10 +340,7 @@ Status read_prompt(const Json& body, GenerationRequest& generation) {
     }
     if (!prompt->is_array())
         return wrong_kind("prompt", "a string or an array of token ids", *prompt);
-    FATHOM_ASSIGN(std::vector<TokenId> ids, parse_ids(prompt->items()));
-    if (ids.empty())
-        return invalid_argument("Invalid 'prompt': empty. Expected at least one token.");
-    generation.prompt = std::move(ids);
+    FATHOM_ASSIGN(generation.prompt, parse_ids("prompt", prompt->items()));
     return {};
 }
 
@@ -266,13 +350,21 @@ Status read_completion(const Json& body, ApiRequest& request) {
     if (suffix && !suffix->empty()) return not_supported("`suffix` is");
     FATHOM_ASSIGN(const std::optional<bool> echo, bool_field(body, "echo"));
     if (echo.value_or(false)) return not_supported("`echo` is");
-    return check_n(body, "best_of");
+    return {};
 }
 
-// recipe.md 4.1, "Sampling after conversion", V4.1.
+// recipe.md 4.1, "Sampling after conversion", V4.1. What the service does not pass on has no
+// effect.
 void apply_reference_sampling(ApiRequest& request) {
     if (request.kind != ApiKind::chat) return;
     SamplingParams& sampling = request.generation.sampling;
+    const SamplingParams given = sampling;
+    sampling = {};
+    sampling.temperature = given.temperature;
+    sampling.top_p = given.top_p;
+    sampling.seed = given.seed;
+    sampling.logprobs = given.logprobs;
+    sampling.logprobs_processed = given.logprobs_processed;
     if (request.thinking) {
         sampling.temperature = 1.0;
         sampling.top_p = std::max(0.95, sampling.top_p);
@@ -299,9 +391,9 @@ Result<ApiRequest> parse_api_request(ApiKind kind, std::string_view text,
                                                  : read_completion(body, request));
     FATHOM_RETURN_IF_ERROR(read_stop(body, request.generation));
     FATHOM_RETURN_IF_ERROR(read_stream(body, request));
-    FATHOM_RETURN_IF_ERROR(check_n(body, "n"));
+    FATHOM_RETURN_IF_ERROR(read_choices(body, options, request));
     FATHOM_RETURN_IF_ERROR(read_sampling(body, request.generation.sampling));
-    FATHOM_RETURN_IF_ERROR(refuse_logprobs(body, kind));
+    FATHOM_RETURN_IF_ERROR(read_logprobs(body, kind, request.generation.sampling));
     FATHOM_RETURN_IF_ERROR(read_max_tokens(body, options, request.generation));
     FATHOM_RETURN_IF_ERROR(read_seed(body, request));
     if (options.reference_sampling) apply_reference_sampling(request);

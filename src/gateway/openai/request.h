@@ -1,6 +1,6 @@
 // OpenAI request bodies to generation requests (recipe.md 4.1 to 4.3). Unknown fields are ignored
 // and null counts as absent, as the reference component has it; a known field that this server
-// cannot honour yet (tools, images, several choices, log probabilities, response formats) is
+// cannot honour yet (tools, images, echo, log probabilities of the prompt, response formats) is
 // refused with a message that says so, never dropped. Pure; any thread; safe on hostile input.
 #pragma once
 

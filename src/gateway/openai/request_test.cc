@@ -26,6 +26,13 @@ const Conversation& conversation(const Result<ApiRequest>& request) {
     return std::get<Conversation>(request->generation.prompt);
 }
 
+std::string many_biases(int count) {
+    std::string members = R"(,"logit_bias":{)";
+    for (int id = 0; id < count; ++id)
+        members += (id > 0 ? ",\"" : "\"") + std::to_string(id) + "\":1";
+    return members + "}";
+}
+
 TEST(ApiRequest, DefaultsAreTheDocumentedOnes) {
     const auto request = chat("");
     ASSERT_TRUE(request.ok()) << request.status().message();
@@ -58,6 +65,39 @@ TEST(ApiRequest, ReadsEveryField) {
     EXPECT_EQ(generation.stop_strings, (std::vector<std::string>{"a", "b"}));
     EXPECT_TRUE(request->stream);
     EXPECT_TRUE(request->include_usage);
+}
+
+TEST(ApiRequest, ReadsWhatShapesTheNextToken) {
+    const auto request =
+        chat(R"(,"n":3,"presence_penalty":0.5,"frequency_penalty":-2,"repetition_penalty":1.1,)"
+             R"("logit_bias":{"7":-100,"0":2.5},"min_tokens":4,"allowed_token_ids":[1,9],)"
+             R"("logprobs":true,"top_logprobs":5,"logprobs_mode":"processed")");
+    ASSERT_TRUE(request.ok()) << request.status().message();
+    const SamplingParams& sampling = request->generation.sampling;
+    EXPECT_EQ(request->generation.choices, 3);
+    EXPECT_EQ(sampling.presence_penalty, 0.5);
+    EXPECT_EQ(sampling.frequency_penalty, -2.0);
+    EXPECT_EQ(sampling.repetition_penalty, 1.1);
+    ASSERT_EQ(sampling.logit_bias.size(), 2u);
+    EXPECT_EQ(sampling.logit_bias[0].id, 7);
+    EXPECT_EQ(sampling.logit_bias[0].bias, -100.0f);
+    EXPECT_EQ(sampling.logit_bias[1].bias, 2.5f);
+    EXPECT_EQ(sampling.min_tokens, 4);
+    EXPECT_EQ(sampling.allowed_tokens, (std::vector<TokenId>{1, 9}));
+    EXPECT_EQ(sampling.logprobs, 5);
+    EXPECT_TRUE(sampling.logprobs_processed);
+    EXPECT_TRUE(chat(many_biases(1024)).ok());
+}
+
+TEST(ApiRequest, LogprobsAreOffUnlessAskedForAndRawUnlessSaid) {
+    EXPECT_EQ(chat("")->generation.sampling.logprobs, -1);
+    EXPECT_EQ(chat(R"(,"logprobs":false)")->generation.sampling.logprobs, -1);
+    EXPECT_EQ(chat(R"(,"logprobs":true)")->generation.sampling.logprobs, 0);
+    EXPECT_EQ(completion("")->generation.sampling.logprobs, -1);
+    EXPECT_EQ(completion(R"(,"logprobs":0)")->generation.sampling.logprobs, 0);
+    EXPECT_EQ(completion(R"(,"logprobs":20)")->generation.sampling.logprobs, 20);
+    EXPECT_FALSE(chat(R"(,"logprobs":true)")->generation.sampling.logprobs_processed);
+    EXPECT_EQ(completion(R"(,"n":2,"best_of":2)")->generation.choices, 2);
 }
 
 TEST(ApiRequest, NullCountsAsAbsentAndTheLastDuplicateCounts) {
@@ -149,6 +189,21 @@ TEST(ApiRequest, ReferenceSamplingOverridesTheClient) {
     const char* plain = R"(,"temperature":0,"top_p":0.5,"thinking":{"type":"disabled"})";
     EXPECT_EQ(parse(plain).temperature, 0.0);
     EXPECT_EQ(parse(plain).top_p, 1.0);
+    const SamplingParams dropped =
+        parse(R"(,"presence_penalty":1,"frequency_penalty":1,"repetition_penalty":2,"top_k":5,)"
+              R"("logit_bias":{"1":5},"min_tokens":3,"logprobs":true,"seed":9)");
+    EXPECT_EQ(dropped.presence_penalty, 0.0);
+    EXPECT_EQ(dropped.frequency_penalty, 0.0);
+    EXPECT_EQ(dropped.repetition_penalty, 1.0);
+    EXPECT_EQ(dropped.top_k, 0);
+    EXPECT_TRUE(dropped.logit_bias.empty());
+    EXPECT_EQ(dropped.min_tokens, 0);
+    EXPECT_EQ(dropped.logprobs, 0);
+    EXPECT_EQ(dropped.seed, 9u);
+    const auto two = parse_api_request(
+        ApiKind::chat, R"({"model":"tiny","messages":[{"role":"user","content":"Hi"}],"n":2})",
+        options);
+    EXPECT_EQ(two.status().message(), "Invalid n value (currently only n = 1 is supported)");
 }
 
 struct Refusal {
@@ -230,7 +285,9 @@ std::vector<Refusal> bad_sampling() {
         {kChat, chat_body(R"(,"response_format":{"type":"json_object"})"),
          "response_format `json_object` is not supported by this server yet."},
         {kChat, chat_body(R"(,"response_format":{})"), "response_format: missing field `type`"},
-        {kChat, chat_body(R"(,"n":2)"), "Invalid n value (currently only n = 1 is supported)"},
+        {kChat, chat_body(R"(,"n":0)"), "Invalid n value, the valid range of n is [1, 16]"},
+        {kChat, chat_body(R"(,"n":17)"), "Invalid n value, the valid range of n is [1, 16]"},
+        {kChat, chat_body(R"(,"n":"2")"), "n: expected an integer, got string"},
         {kChat, chat_body(R"(,"n":1.5)"), "n: expected an integer, got number"},
         {kChat, chat_body(R"(,"temperature":2.01)"),
          "Invalid temperature value, the valid range of temperature is [0, 2]"},
@@ -246,6 +303,54 @@ std::vector<Refusal> bad_sampling() {
          "Invalid presence_penalty value, the valid range of presence_penalty is [-2, 2]"},
         {kChat, chat_body(R"(,"frequency_penalty":-2.1)"),
          "Invalid frequency_penalty value, the valid range of frequency_penalty is [-2, 2]"},
+        {kChat, chat_body(R"(,"frequency_penalty":"1")"),
+         "invalid request body: frequency_penalty: expected a number, got string"},
+        {kChat, chat_body(R"(,"repetition_penalty":0)"),
+         "Invalid repetition_penalty value, the valid range of repetition_penalty is [0.01, 10]"},
+        {kChat, chat_body(R"(,"repetition_penalty":10.5)"),
+         "Invalid repetition_penalty value, the valid range of repetition_penalty is [0.01, 10]"},
+        {kChat, chat_body(R"(,"repetition_penalty":[])"),
+         "invalid request body: repetition_penalty: expected a number, got array"},
+    };
+}
+
+std::vector<Refusal> bad_biases() {
+    return {
+        {kChat, chat_body(R"(,"logit_bias":[1])"),
+         "invalid request body: logit_bias: expected an object, got array"},
+        {kChat, chat_body(R"(,"logit_bias":{"a\"":1})"),
+         R"(Invalid logit_bias key "a\"": expected a token id in [0, 2^31) as a string)"},
+        {kChat, chat_body(R"(,"logit_bias":{"":1})"),
+         R"(Invalid logit_bias key "": expected a token id in [0, 2^31) as a string)"},
+        {kChat, chat_body(R"(,"logit_bias":{"-1":1})"),
+         R"(Invalid logit_bias key "-1": expected a token id in [0, 2^31) as a string)"},
+        {kChat, chat_body(R"(,"logit_bias":{"2147483648":1})"),
+         R"(Invalid logit_bias key "2147483648": expected a token id in [0, 2^31) as a string)"},
+        {kChat, chat_body(R"(,"logit_bias":{"99999999999999999999999":1})"),
+         "Invalid logit_bias key \"99999999999999999999999\": expected a token id"},
+        {kChat, chat_body(R"(,"logit_bias":{"5":true})"),
+         "invalid request body: logit_bias.5: expected a number, got boolean"},
+        {kChat, chat_body(R"(,"logit_bias":{"5":100.5})"),
+         "Invalid logit_bias value of token 5, the valid range of logit_bias is [-100, 100]"},
+        {kChat, chat_body(many_biases(1025).c_str()),
+         "Invalid logit_bias: 1025 entries, at most 1024 are allowed"},
+        {kChat, chat_body(R"(,"min_tokens":-1)"),
+         "Invalid min_tokens value, expected 0 or a positive number"},
+        {kChat, chat_body(R"(,"min_tokens":1.5)"),
+         "invalid request body: min_tokens: expected an integer, got number"},
+        {kChat, chat_body(R"(,"allowed_token_ids":5)"),
+         "invalid request body: allowed_token_ids: expected an array of token ids, got integer"},
+        {kChat, chat_body(R"(,"allowed_token_ids":[])"),
+         "Invalid 'allowed_token_ids': empty. Expected at least one token."},
+        {kChat, chat_body(R"(,"allowed_token_ids":[1,-2])"),
+         "Invalid 'allowed_token_ids[1]': expected a token id in [0, 2^31)"},
+        {kChat, chat_body(R"(,"allowed_token_ids":["a"])"),
+         "invalid request body: allowed_token_ids[0]: expected a token id, got string"},
+    };
+}
+
+std::vector<Refusal> bad_lengths() {
+    return {
         {kChat, chat_body(R"(,"max_tokens":0)"),
          "Invalid max_tokens value, the valid range of max_tokens is [1, 1000]"},
         {kChat, chat_body(R"(,"max_tokens":1001)"),
@@ -274,8 +379,19 @@ std::vector<Refusal> bad_control() {
          "stream_options should be set along with stream = true"},
         {kChat, chat_body(R"(,"stream":true,"stream_options":true)"),
          "stream_options: expected an object, got boolean"},
-        {kChat, chat_body(R"(,"logprobs":true)"),
-         "`logprobs` is not supported by this server yet."},
+        {kChat, chat_body(R"(,"logprobs":2)"),
+         "invalid request body: logprobs: expected a boolean, got integer"},
+        {kChat, chat_body(R"(,"logprobs":true,"top_logprobs":"3")"),
+         "invalid request body: top_logprobs: expected an integer, got string"},
+        {kChat, chat_body(R"(,"logprobs":true,"top_logprobs":-1)"),
+         "Invalid top_logprobs value, the valid range of top_logprobs is [0, 20]."},
+        {kChat, chat_body(R"(,"logprobs":false,"top_logprobs":1)"),
+         "logprobs must be set to true if top_logprobs is used."},
+        {kChat, chat_body(R"(,"logprobs":true,"logprobs_mode":"cooked")"),
+         "invalid request body: logprobs_mode: unknown variant `cooked`, expected one of `raw`, "
+         "`processed`"},
+        {kChat, chat_body(R"(,"prompt_logprobs":0)"),
+         "`prompt_logprobs` is not supported by this server yet."},
         {kChat, chat_body(R"(,"top_logprobs":3)"),
          "logprobs must be set to true if top_logprobs is used."},
         {kChat, chat_body(R"(,"top_logprobs":21)"),
@@ -307,16 +423,22 @@ std::vector<Refusal> bad_completions() {
          "`suffix` is not supported by this server yet."},
         {kCompletion, completion_body(R"(,"prompt":"a","echo":true)"),
          "`echo` is not supported by this server yet."},
-        {kCompletion, completion_body(R"(,"prompt":"a","logprobs":0)"),
-         "`logprobs` is not supported by this server yet."},
+        {kCompletion, completion_body(R"(,"prompt":"a","logprobs":-1)"),
+         "Invalid logprobs value, the valid range of logprobs is [0, 20]."},
+        {kCompletion, completion_body(R"(,"prompt":"a","logprobs":21)"),
+         "Invalid logprobs value, the valid range of logprobs is [0, 20]."},
+        {kCompletion, completion_body(R"(,"prompt":"a","logprobs":true)"),
+         "invalid request body: logprobs: expected an integer, got boolean"},
         {kCompletion, completion_body(R"(,"prompt":"a","best_of":3)"),
-         "Invalid best_of value (currently only best_of = 1 is supported)"},
+         "Invalid best_of value (currently only best_of = n is supported)"},
+        {kCompletion, completion_body(R"(,"prompt":"a","n":2,"best_of":1)"),
+         "Invalid best_of value (currently only best_of = n is supported)"},
     };
 }
 
 TEST(ApiRequest, RefusesWithTheExpectedMessage) {
-    for (const auto& rows :
-         {bad_bodies(), bad_messages(), bad_sampling(), bad_control(), bad_completions()}) {
+    for (const auto& rows : {bad_bodies(), bad_messages(), bad_sampling(), bad_biases(),
+                             bad_lengths(), bad_control(), bad_completions()}) {
         for (const Refusal& row : rows) {
             const auto request = parse_api_request(row.kind, row.body, kOptions);
             EXPECT_EQ(request.status().code(), StatusCode::invalid_argument) << row.body;

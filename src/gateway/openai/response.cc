@@ -1,9 +1,12 @@
 #include "gateway/openai/response.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <optional>
 
-#include "base/json.h"
 #include "gateway/openai/errors.h"
+#include "recipe/utf8_text.h"
 
 namespace fathom {
 
@@ -26,13 +29,78 @@ void write_usage(JsonWriter& json, const Usage& usage) {
     json.end_object();
 }
 
+// The members of one token, its object left open.
+void begin_token(JsonWriter& json, const TokenText& token) {
+    json.begin_object();
+    json.key("token").value(shown_token(token.bytes));
+    json.key("logprob").value(static_cast<double>(token.logprob));
+    json.key("bytes").begin_array();
+    for (const char byte : token.bytes)
+        json.value(static_cast<int>(static_cast<unsigned char>(byte)));
+    json.end_array();
+}
+
+void write_chat_entries(JsonWriter& json, const char* name,
+                        const std::vector<LogprobEntry>& entries) {
+    json.key(name).begin_array();
+    for (const LogprobEntry& entry : entries) {
+        begin_token(json, entry.token);
+        json.key("top_logprobs").begin_array();
+        for (const TokenText& token : entry.top) {
+            begin_token(json, token);
+            json.end_object();
+        }
+        json.end_array().end_object();
+    }
+    json.end_array();
+}
+
+// {"token": logprob}; of tokens that are shown alike the more probable one stands for all.
+void write_top_map(JsonWriter& json, const std::vector<TokenText>& top) {
+    std::vector<std::string> names;
+    json.begin_object();
+    for (const TokenText& token : top) {
+        std::string name = shown_token(token.bytes);
+        if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+        json.key(name).value(static_cast<double>(token.logprob));
+        names.push_back(std::move(name));
+    }
+    json.end_object();
+}
+
+void write_completion_entries(JsonWriter& json, const std::vector<LogprobEntry>& entries,
+                              bool with_top) {
+    json.key("tokens").begin_array();
+    for (const LogprobEntry& entry : entries)
+        json.value(shown_token(entry.token.bytes));
+    json.end_array().key("token_logprobs").begin_array();
+    for (const LogprobEntry& entry : entries)
+        json.value(static_cast<double>(entry.token.logprob));
+    json.end_array().key("top_logprobs");
+    if (with_top) {
+        json.begin_array();
+        for (const LogprobEntry& entry : entries)
+            write_top_map(json, entry.top);
+        json.end_array();
+    } else {
+        json.null();
+    }
+    json.key("text_offset").begin_array();
+    for (const LogprobEntry& entry : entries)
+        json.value(entry.text_offset);
+    json.end_array();
+}
+
 // What a chunk says; texts that are absent are left out, or null where the other one stands.
 struct ChunkBody {
+    std::int64_t choice = 0;
     bool role = false;
     std::optional<std::string_view> content = std::nullopt;
     std::optional<std::string_view> reasoning = std::nullopt;
     bool name_both = false;
-    const GenerationResult* last = nullptr;
+    const GenerationDelta* logprobs = nullptr;
+    std::optional<GenerationFinish> finish = std::nullopt;
+    const Usage* usage = nullptr;
 };
 
 void write_text(JsonWriter& json, const char* name, const std::optional<std::string_view>& text,
@@ -55,7 +123,7 @@ void append_chunk(std::string& out, const AnswerHead& head, const ChunkBody& bod
     json.key("model").value(head.model);
     json.key("system_fingerprint").value(head.fingerprint);
     json.key("choices").begin_array().begin_object();
-    json.key("index").value(0);
+    json.key("index").value(body.choice);
     if (chat) {
         json.key("delta").begin_object();
         if (body.role) json.key("role").value("assistant");
@@ -65,16 +133,17 @@ void append_chunk(std::string& out, const AnswerHead& head, const ChunkBody& bod
     } else {
         json.key("text").value(body.content.value_or(""));
     }
-    json.key("logprobs").null();
+    json.key("logprobs");
+    write_logprobs(json, head, body.logprobs != nullptr ? *body.logprobs : GenerationDelta());
     json.key("finish_reason");
-    if (body.last != nullptr) {
-        json.value(finish_reason(body.last->finish));
+    if (body.finish) {
+        json.value(finish_reason(*body.finish));
     } else {
         json.null();
     }
     json.end_object().end_array();
-    if (body.last != nullptr) {
-        write_usage(json, body.last->usage);
+    if (body.usage != nullptr) {
+        write_usage(json, *body.usage);
     } else if (head.include_usage) {
         json.key("usage").null();
     }
@@ -95,24 +164,82 @@ void write_model(JsonWriter& json, std::string_view name, std::int64_t created,
 
 }  // namespace
 
+std::string shown_token(std::string_view bytes) {
+    std::string shown;
+    for (std::size_t at = 0; at < bytes.size();) {
+        const Utf8Step step = utf8_step(bytes, at);
+        const std::string_view part = bytes.substr(at, step.byte_count);
+        at += step.byte_count;
+        if (step.kind == Utf8Step::Kind::character) {
+            shown += part;
+            continue;
+        }
+        for (const char byte : part)
+            shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+    }
+    return shown;
+}
+
+void write_logprobs(JsonWriter& json, const AnswerHead& head, const GenerationDelta& delta) {
+    const bool any = !delta.content_logprobs.empty() || !delta.reasoning_logprobs.empty();
+    if (head.logprobs < 0 || !any) {
+        json.null();
+        return;
+    }
+    json.begin_object();
+    if (head.kind == ApiKind::completion) {
+        write_completion_entries(json, delta.content_logprobs, head.logprobs > 0);
+    } else {
+        if (!delta.content_logprobs.empty())
+            write_chat_entries(json, "content", delta.content_logprobs);
+        if (!delta.reasoning_logprobs.empty())
+            write_chat_entries(json, "reasoning_content", delta.reasoning_logprobs);
+    }
+    json.key("mode").value(head.logprobs_processed ? "processed" : "raw");
+    json.end_object();
+}
+
 void append_start(std::string& out, const AnswerHead& head) {
     if (head.kind != ApiKind::chat) return;
-    if (head.thinking) {
-        append_chunk(out, head, {.role = true, .reasoning = "", .name_both = true});
-    } else {
-        append_chunk(out, head, {.role = true, .content = ""});
+    for (std::int64_t choice = 0; choice < head.choices; ++choice) {
+        if (head.thinking) {
+            append_chunk(out, head,
+                         {.choice = choice, .role = true, .reasoning = "", .name_both = true});
+        } else {
+            append_chunk(out, head, {.choice = choice, .role = true, .content = ""});
+        }
     }
 }
 
 void append_delta(std::string& out, const AnswerHead& head, const GenerationDelta& delta) {
-    if (!delta.reasoning.empty())
-        append_chunk(out, head, {.reasoning = delta.reasoning, .name_both = true});
-    if (!delta.content.empty())
-        append_chunk(out, head, {.content = delta.content, .name_both = head.thinking});
+    if (!delta.reasoning.empty() || !delta.reasoning_logprobs.empty()) {
+        GenerationDelta logprobs;
+        logprobs.reasoning_logprobs = delta.reasoning_logprobs;
+        append_chunk(out, head,
+                     {.choice = delta.choice,
+                      .reasoning = delta.reasoning,
+                      .name_both = true,
+                      .logprobs = &logprobs});
+    }
+    if (!delta.content.empty() || !delta.content_logprobs.empty()) {
+        GenerationDelta logprobs;
+        logprobs.content_logprobs = delta.content_logprobs;
+        append_chunk(out, head,
+                     {.choice = delta.choice,
+                      .content = delta.content,
+                      .name_both = head.thinking,
+                      .logprobs = &logprobs});
+    }
 }
 
-void append_last(std::string& out, const AnswerHead& head, const GenerationResult& result) {
-    append_chunk(out, head, {.content = "", .name_both = head.thinking, .last = &result});
+void append_end(std::string& out, const AnswerHead& head, std::int64_t choice,
+                GenerationFinish finish, const Usage* usage) {
+    append_chunk(out, head,
+                 {.choice = choice,
+                  .content = "",
+                  .name_both = head.thinking,
+                  .finish = finish,
+                  .usage = usage});
 }
 
 void append_done(std::string& out) {
@@ -125,7 +252,7 @@ void append_stream_error(std::string& out, const Status& status) {
     out += "\n\n";
 }
 
-std::string complete_answer(const AnswerHead& head, const GenerationDelta& text,
+std::string complete_answer(const AnswerHead& head, const std::vector<GenerationDelta>& texts,
                             const GenerationResult& result) {
     std::string out;
     JsonWriter json(out);
@@ -135,20 +262,25 @@ std::string complete_answer(const AnswerHead& head, const GenerationDelta& text,
     json.key("object").value(chat ? "chat.completion" : "text_completion");
     json.key("created").value(head.created);
     json.key("model").value(head.model);
-    json.key("choices").begin_array().begin_object();
-    json.key("index").value(0);
-    if (chat) {
-        json.key("message").begin_object();
-        json.key("role").value("assistant");
-        json.key("content").value(text.content);
-        if (head.thinking) json.key("reasoning_content").value(text.reasoning);
+    json.key("choices").begin_array();
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+        const GenerationDelta& text = texts[i];
+        json.begin_object().key("index").value(static_cast<std::int64_t>(i));
+        if (chat) {
+            json.key("message").begin_object();
+            json.key("role").value("assistant");
+            json.key("content").value(text.content);
+            if (head.thinking) json.key("reasoning_content").value(text.reasoning);
+            json.end_object();
+        } else {
+            json.key("text").value(text.content);
+        }
+        json.key("logprobs");
+        write_logprobs(json, head, text);
+        json.key("finish_reason").value(finish_reason(result.choices[i].finish));
         json.end_object();
-    } else {
-        json.key("text").value(text.content);
     }
-    json.key("logprobs").null();
-    json.key("finish_reason").value(finish_reason(result.finish));
-    json.end_object().end_array();
+    json.end_array();
     write_usage(json, result.usage);
     json.key("system_fingerprint").value(head.fingerprint);
     json.end_object();

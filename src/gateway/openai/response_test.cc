@@ -20,6 +20,7 @@ AnswerHead head(ApiKind kind, bool thinking, bool include_usage) {
 GenerationResult result(GenerationFinish finish) {
     GenerationResult r;
     r.finish = finish;
+    r.choices = {{.finish = finish}};
     r.usage = {.prompt_tokens = 10, .completion_tokens = 4, .cached_tokens = 8};
     return r;
 }
@@ -38,7 +39,8 @@ TEST(Answers, ChatStreamWithoutThinking) {
     std::string out;
     append_start(out, h);
     append_delta(out, h, {.reasoning = "", .content = "A\"\n"});
-    append_last(out, h, result(GenerationFinish::stop));
+    const Usage usage = result(GenerationFinish::stop).usage;
+    append_end(out, h, 0, GenerationFinish::stop, &usage);
     append_done(out);
     EXPECT_EQ(out, kChunk + R"({"role":"assistant","content":""})" + kOpen + "}\n\n" + kChunk +
                        R"({"content":"A\"\n"})" + kOpen + "}\n\n" + kChunk + R"({"content":""})" +
@@ -51,7 +53,8 @@ TEST(Answers, ChatStreamWithThinkingNamesBothTexts) {
     std::string out;
     append_start(out, h);
     append_delta(out, h, {.reasoning = "r", .content = "c"});
-    append_last(out, h, result(GenerationFinish::length));
+    const Usage usage = result(GenerationFinish::length).usage;
+    append_end(out, h, 0, GenerationFinish::length, &usage);
     const std::string end = kOpen + R"(,"usage":null})" + "\n\n";
     EXPECT_EQ(out, kChunk + R"({"role":"assistant","content":null,"reasoning_content":""})" + end +
                        kChunk + R"({"content":null,"reasoning_content":"r"})" + end + kChunk +
@@ -74,7 +77,7 @@ TEST(Answers, CompletionStream) {
 
 TEST(Answers, WholeChat) {
     EXPECT_EQ(
-        complete_answer(head(ApiKind::chat, true, false), {.reasoning = "r", .content = "c"},
+        complete_answer(head(ApiKind::chat, true, false), {{.reasoning = "r", .content = "c"}},
                         result(GenerationFinish::stop)),
         R"({"id":"I","object":"chat.completion","created":7,"model":"m","choices":[{"index":0,)"
         R"("message":{"role":"assistant","content":"c","reasoning_content":"r"},)"
@@ -83,11 +86,85 @@ TEST(Answers, WholeChat) {
 }
 
 TEST(Answers, WholeCompletion) {
-    EXPECT_EQ(complete_answer(head(ApiKind::completion, false, false),
-                              {.reasoning = "", .content = "c"}, result(GenerationFinish::length)),
-              R"({"id":"I","object":"text_completion","created":7,"model":"m",)"
-              R"("choices":[{"index":0,"text":"c","logprobs":null,"finish_reason":"length"}],)" +
+    EXPECT_EQ(
+        complete_answer(head(ApiKind::completion, false, false),
+                        {{.reasoning = "", .content = "c"}}, result(GenerationFinish::length)),
+        R"({"id":"I","object":"text_completion","created":7,"model":"m",)"
+        R"("choices":[{"index":0,"text":"c","logprobs":null,"finish_reason":"length"}],)" +
+            kUsage + R"(,"system_fingerprint":"f"})");
+}
+
+TEST(Answers, SeveralChoicesWholeAndStreamed) {
+    AnswerHead h = head(ApiKind::completion, false, false);
+    h.choices = 2;
+    GenerationResult r = result(GenerationFinish::stop);
+    r.choices = {{.finish = GenerationFinish::stop}, {.finish = GenerationFinish::length}};
+    EXPECT_EQ(complete_answer(h, {{.content = "a"}, {.content = "b"}}, r),
+              R"({"id":"I","object":"text_completion","created":7,"model":"m","choices":[)"
+              R"({"index":0,"text":"a","logprobs":null,"finish_reason":"stop"},)"
+              R"({"index":1,"text":"b","logprobs":null,"finish_reason":"length"}],)" +
                   kUsage + R"(,"system_fingerprint":"f"})");
+    h.kind = ApiKind::chat;
+    std::string out;
+    append_start(out, h);
+    append_delta(out, h, {.content = "b", .choice = 1});
+    append_end(out, h, 1, GenerationFinish::length, nullptr);
+    append_end(out, h, 0, GenerationFinish::stop, &r.usage);
+    const std::string second =
+        kChunk.substr(0, kChunk.find(R"("index":0)")) + R"("index":1,"delta":)";
+    EXPECT_EQ(out, kChunk + R"({"role":"assistant","content":""})" + kOpen + "}\n\n" + second +
+                       R"({"role":"assistant","content":""})" + kOpen + "}\n\n" + second +
+                       R"({"content":"b"})" + kOpen + "}\n\n" + second + R"({"content":""})" +
+                       R"(,"logprobs":null,"finish_reason":"length"}]})" + "\n\n" + kChunk +
+                       R"({"content":""},"logprobs":null,"finish_reason":"stop"}],)" + kUsage +
+                       "}\n\n");
+}
+
+std::string logprobs_json(const AnswerHead& head, const GenerationDelta& delta) {
+    std::string out;
+    JsonWriter json(out);
+    write_logprobs(json, head, delta);
+    return out;
+}
+
+TEST(Answers, LogprobsOfAChat) {
+    AnswerHead h = head(ApiKind::chat, true, false);
+    GenerationDelta delta;
+    delta.content_logprobs = {{.token = {.id = 1, .bytes = "\xc3\xa9\xff", .logprob = -0.5f},
+                               .top = {{.id = 2, .bytes = "\xe2\x82", .logprob = -0.25f}}}};
+    EXPECT_EQ(logprobs_json(h, delta), "null");  // not asked for
+    h.logprobs = 1;
+    EXPECT_EQ(logprobs_json(h, {}), "null");
+    EXPECT_EQ(logprobs_json(h, delta),
+              R"({"content":[{"token":"é\\xff","logprob":-0.5,"bytes":[195,169,255],)"
+              R"("top_logprobs":[{"token":"\\xe2\\x82","logprob":-0.25,"bytes":[226,130]}]}],)"
+              R"("mode":"raw"})");
+    std::swap(delta.content_logprobs, delta.reasoning_logprobs);
+    delta.reasoning_logprobs[0].top.clear();
+    h.logprobs_processed = true;
+    EXPECT_EQ(logprobs_json(h, delta),
+              R"({"reasoning_content":[{"token":"é\\xff","logprob":-0.5,"bytes":[195,169,255],)"
+              R"("top_logprobs":[]}],"mode":"processed"})");
+}
+
+TEST(Answers, LogprobsOfACompletion) {
+    AnswerHead h = head(ApiKind::completion, false, false);
+    h.logprobs = 2;
+    GenerationDelta delta;
+    delta.content_logprobs = {
+        {.token = {.id = 1, .bytes = "a", .logprob = -0.5f},
+         .top = {{.id = 2, .bytes = "b", .logprob = -0.25f},
+                 {.id = 3, .bytes = "b", .logprob = -1}}},
+        {.token = {.id = 4, .bytes = "c", .logprob = -9999.0f}, .text_offset = 1}};
+    EXPECT_EQ(
+        logprobs_json(h, delta),
+        R"({"tokens":["a","c"],"token_logprobs":[-0.5,-9999.0],"top_logprobs":[{"b":-0.25},{}],)"
+        R"("text_offset":[0,1],"mode":"raw"})");
+    h.logprobs = 0;
+    delta.content_logprobs.pop_back();
+    EXPECT_EQ(logprobs_json(h, delta),
+              R"({"tokens":["a"],"token_logprobs":[-0.5],"top_logprobs":null,)"
+              R"("text_offset":[0],"mode":"raw"})");
 }
 
 TEST(Answers, Models) {

@@ -141,10 +141,13 @@ class ScriptedCore : public EngineCore {
         std::lock_guard lock(script_->mutex);
         script_->received.push_back(request);
         FATHOM_RETURN_IF_ERROR(script_->refuse(request));
-        std::vector<TokenId> reply = script_->reply(request);
-        reply.push_back(ByteTokenizer::kEos);
-        const std::size_t next = request.committed.size();
-        runs_.push_back({std::move(request), std::move(sink), std::move(reply), next});
+        const std::vector<Branch> branches = std::exchange(request.branches, {});
+        start(request, sink);
+        for (const Branch& branch : branches) {
+            request.id = branch.id;
+            request.sampling.seed = branch.seed;
+            start(request, sink);
+        }
         script_->live = runs_.size();
         return {};
     }
@@ -187,6 +190,14 @@ class ScriptedCore : public EngineCore {
     void set_probe(Probe*) override {}
 
   private:
+    // Every choice asks the script for its own reply.
+    void start(EngineRequest request, std::shared_ptr<EventSink> sink) {
+        std::vector<TokenId> reply = script_->reply(request);
+        reply.push_back(ByteTokenizer::kEos);
+        const std::size_t next = request.committed.size();
+        runs_.push_back({std::move(request), std::move(sink), std::move(reply), next});
+    }
+
     struct Run {
         EngineRequest request;
         std::shared_ptr<EventSink> sink;
@@ -211,6 +222,14 @@ class ScriptedCore : public EngineCore {
                event.tokens.size() < script_->tokens_per_step) {
             const TokenId token = run.reply[std::min(run.next, run.reply.size() - 1)];
             event.tokens.push_back(token);
+            // Token t has log probability −t / 100, and the next ones are listed with it.
+            const std::int64_t top = run.request.sampling.logprobs;
+            if (top >= 0) {
+                TokenLogprobs& logprobs = event.logprobs.emplace_back();
+                logprobs.logprob = static_cast<float>(token) / -100;
+                for (std::int64_t i = 0; i < top; ++i)
+                    logprobs.top.push_back({static_cast<TokenId>(i + 65), -1.0f});
+            }
             ++run.next;
             if (std::count(stops.begin(), stops.end(), token) > 0) {
                 event.finish = FinishReason::stop_token;
