@@ -30,6 +30,7 @@
 // run time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -101,6 +102,8 @@ class PackedWeight {
     PackedWeight(const PackedWeight&) = delete;
     PackedWeight& operator=(const PackedWeight&) = delete;
     virtual std::int64_t bytes() const = 0;  // memory owned by it
+    // The packed form as bytes, for Backend::adopt; empty for a form that has none.
+    virtual std::span<const std::byte> image() const { return {}; }
 
     const std::int64_t out;
     const std::int64_t in;
@@ -116,6 +119,7 @@ class PackedGateUp {
     PackedGateUp(const PackedGateUp&) = delete;
     PackedGateUp& operator=(const PackedGateUp&) = delete;
     virtual std::int64_t bytes() const = 0;
+    virtual std::span<const std::byte> image() const { return {}; }
 
     const std::int64_t inter;
     const std::int64_t in;
@@ -292,6 +296,29 @@ class Backend {
     virtual std::unique_ptr<PackedWeight> pack(const WeightSource& source) = 0;
     virtual std::unique_ptr<PackedGateUp> pack_gate_up(const WeightSource& gate,
                                                        const WeightSource& up) = 0;
+
+    // ---- images: packed weights as bytes, to be stored in a file and mapped. An image is a pure
+    // function of the source, position independent, and the same for all levels of a back end.
+    // Sizes need no data (codes and scales may be null); 0 where a format or back end has no image.
+    virtual std::int64_t image_bytes([[maybe_unused]] const WeightSource& source) const {
+        return 0;
+    }
+    virtual std::int64_t gate_up_image_bytes([[maybe_unused]] const WeightSource& gate,
+                                             [[maybe_unused]] const WeightSource& up) const {
+        return 0;
+    }
+    // A weight from an image of image_bytes(source) bytes that begins on a multiple of 64 and
+    // outlives it; null where there are no images. The source may be without data: then the weight
+    // takes bf16 inputs alone.
+    virtual std::unique_ptr<PackedWeight> adopt([[maybe_unused]] const WeightSource& source,
+                                                [[maybe_unused]] std::span<const std::byte> image) {
+        return nullptr;
+    }
+    virtual std::unique_ptr<PackedGateUp> adopt_gate_up(
+        [[maybe_unused]] const WeightSource& gate, [[maybe_unused]] const WeightSource& up,
+        [[maybe_unused]] std::span<const std::byte> image) {
+        return nullptr;
+    }
 
     // ---- linears
     // y = W x → y.dtype (bf16 rounds once; f32 keeps the accumulator). Rule N1 for every format;

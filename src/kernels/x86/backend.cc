@@ -48,6 +48,7 @@ X86Backend::X86Backend(std::shared_ptr<ComputePool> pool, Level level)
       attention_(level == Level::avx512 ? avx512::attention_kernels() : avx2::attention_kernels()),
       select_(level == Level::avx512 ? avx512::select_kernels() : avx2::select_kernels()),
       index_(level == Level::avx512 ? avx512::index_kernels() : avx2::index_kernels()),
+      linear_(level == Level::avx512 ? avx512::linear_kernels() : avx2::linear_kernels()),
       oracle_(reference::create(std::move(pool))) {}
 
 const char* X86Backend::name() const {

@@ -12,7 +12,9 @@
 #include "kernels/x86/cache_kernels.h"
 #include "kernels/x86/create.h"
 #include "kernels/x86/index_kernels.h"
+#include "kernels/x86/linear_kernels.h"
 #include "kernels/x86/mhc_kernels.h"
+#include "kernels/x86/moe_plan.h"
 #include "kernels/x86/row_kernels.h"
 #include "kernels/x86/select_kernels.h"
 
@@ -29,6 +31,13 @@ class X86Backend final : public Backend {
     std::unique_ptr<PackedWeight> pack(const WeightSource& source) override;
     std::unique_ptr<PackedGateUp> pack_gate_up(const WeightSource& gate,
                                                const WeightSource& up) override;
+    std::int64_t image_bytes(const WeightSource& source) const override;
+    std::int64_t gate_up_image_bytes(const WeightSource& gate,
+                                     const WeightSource& up) const override;
+    std::unique_ptr<PackedWeight> adopt(const WeightSource& source,
+                                        std::span<const std::byte> image) override;
+    std::unique_ptr<PackedGateUp> adopt_gate_up(const WeightSource& gate, const WeightSource& up,
+                                                std::span<const std::byte> image) override;
     void linear(ConstRows x, const PackedWeight& w, Rows y) override;
     void grouped_linear(ConstRows x, const PackedWeight& w, std::int64_t groups, Rows y) override;
 
@@ -77,6 +86,10 @@ class X86Backend final : public Backend {
   private:
     // A stored row in any format but f32, as bf16; cache.cc.
     void load_row(KvFormat format, std::int64_t dim, const ConstKvRow& row, std::uint16_t* y) const;
+    // moe.cc
+    void run_inner(const MoePlan& plan, float limit);
+    void walk_down(const MoePlan& plan, Rows y);
+    void run_down(const MoePlan& plan, Rows y);
 
     std::shared_ptr<ComputePool> pool_;
     const Level level_;
@@ -86,6 +99,8 @@ class X86Backend final : public Backend {
     const AttentionKernels& attention_;
     const SelectKernels& select_;
     const IndexKernels& index_;
+    const LinearKernels& linear_;
+    MoePlan moe_plan_;                 // of the call in progress; kept for its memory
     std::unique_ptr<Backend> oracle_;  // on the same pool
 };
 
