@@ -191,6 +191,13 @@ double ReadProbe::bytes_per_second() {
     return static_cast<double>(bytes_) / taken.count();
 }
 
+std::int64_t ReadProbe::read_some() {
+    const std::int64_t bytes = std::min(4 * kReadUnit, bytes_ - next_);
+    read_lines(memory_.get() + next_, bytes);
+    next_ = (next_ + bytes) % bytes_;
+    return bytes;
+}
+
 double read_bandwidth(ComputePool& pool) {
     ReadProbe probe(pool);
     double best = 0;

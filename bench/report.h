@@ -35,6 +35,9 @@ class ReadProbe {
   public:
     explicit ReadProbe(ComputePool& pool, std::int64_t bytes = std::int64_t{256} << 20);
     double bytes_per_second();  // one pass
+    // Reads the next few megabytes on the calling thread alone, to be timed by the caller; returns
+    // how many bytes.
+    std::int64_t read_some();
 
   private:
     struct Free {
@@ -42,6 +45,7 @@ class ReadProbe {
     };
     ComputePool& pool_;
     std::int64_t bytes_;
+    std::int64_t next_ = 0;  // of read_some
     std::unique_ptr<std::byte, Free> memory_;
 };
 
