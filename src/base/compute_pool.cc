@@ -97,6 +97,14 @@ FlushDenormals::~FlushDenormals() {
     _mm_setcsr(saved_);
 }
 
+KeepDenormals::KeepDenormals() : saved_(_mm_getcsr()) {
+    _mm_setcsr(kMaskExceptions);
+}
+
+KeepDenormals::~KeepDenormals() {
+    _mm_setcsr(saved_);
+}
+
 struct ComputePool::Impl {
     // The job; written by run() while no item is unfinished, read after a claim.
     const std::function<void(std::int64_t, std::int64_t)>* body = nullptr;

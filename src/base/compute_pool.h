@@ -74,4 +74,16 @@ class FlushDenormals {
     std::uint32_t saved_ = 0;
 };
 
+// The opposite, for a task of the pool whose numbers must not depend on where it runs.
+class KeepDenormals {
+  public:
+    KeepDenormals();
+    ~KeepDenormals();
+    KeepDenormals(const KeepDenormals&) = delete;
+    KeepDenormals& operator=(const KeepDenormals&) = delete;
+
+  private:
+    std::uint32_t saved_ = 0;
+};
+
 }  // namespace fathom

@@ -7,9 +7,9 @@
 
 #include "base/check.h"
 #include "engine/page_pool.h"
-#include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/step_run.h"
 
 namespace fathom {
 
@@ -25,12 +25,19 @@ struct CoreMetrics {
                                        "Sequences that gave their pages back to be recomputed.")),
           prompt_tokens(registry.counter("vllm:prompt_tokens_total", "Prompt tokens computed.")),
           output_tokens(registry.counter("vllm:generation_tokens_total", "Tokens sampled.")),
-          step_rows(registry.histogram("vllm:iteration_tokens_total", "Rows in a step.",
-                                       {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192})) {
-    }
+          step_rows(registry.histogram(
+              "vllm:iteration_tokens_total", "Rows in a step.",
+              {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768})),
+          step_seconds(registry.histogram("fathom_step_seconds",
+                                          "Computing time of a step, sampling included.",
+                                          {0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1, 3})),
+          step_gap(registry.histogram(
+              "fathom_step_gap_seconds",
+              "From the end of a step to the beginning of the next while there is work.",
+              {1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 0.1})) {}
     Gauge &running, &waiting, &cache_usage;
     Counter &preemptions, &prompt_tokens, &output_tokens;
-    Histogram& step_rows;
+    Histogram &step_rows, &step_seconds, &step_gap;
 };
 
 Status check_config(const EngineConfig& config, const Model& model) {
@@ -81,7 +88,8 @@ class Core final : public EngineCore {
           clock_(clock),
           pool_(std::make_shared<PagePool>(model_->kv_layout(), config.pages)),
           forks_{.kept = 0, .kept_max = kept_forks_max(config.sequences_max)},
-          scheduler_(config, pool_) {
+          scheduler_(config, pool_),
+          run_(*model_, clock) {
         if (metrics != nullptr) metrics_ = std::make_unique<CoreMetrics>(*metrics);
     }
 
@@ -90,6 +98,11 @@ class Core final : public EngineCore {
     void cancel_all() override;
     bool step() override;
     bool idle() const override { return scheduler_.empty(); }
+    void plan_ahead() override;
+    bool launch() override;
+    void compute() override;
+    void retire() override;
+    void deliver() override;
 
     EngineStats stats() const override;
     const Model& model() const override { return *model_; }
@@ -104,14 +117,12 @@ class Core final : public EngineCore {
     };
 
     Status check_ids_are_free(const EngineRequest& request) const;
+    void make_plan();
     void end_what_is_over();
-    const std::vector<StepWork>& plan();
-    void run(const std::vector<StepWork>& work);
-    void finish_rows(Sequence& sequence, std::int64_t count, const StepSpan& span,
-                     const float* logits);
+    void retire_item(StepRun::Item& item);
+    void count_step();
     void count_rows(Sequence& sequence);
     void end(const Sequence& sequence, EngineEvent event, FinishReason reason);
-    void settle();
     void publish_metrics();
 
     const std::unique_ptr<Model> model_;
@@ -120,17 +131,20 @@ class Core final : public EngineCore {
     const std::shared_ptr<PagePool> pool_;
     ForkBudget forks_;  // before the scheduler, whose sequences refer to it
     Scheduler scheduler_;
+    StepRun run_;
     std::unique_ptr<CoreMetrics> metrics_;
     Probe* probe_ = nullptr;
 
     std::uint64_t next_order_ = 0;
-    bool busy_ = false;                   // inside step() or settle(): sinks may be on the stack
-    std::vector<std::uint64_t> cancels_;  // asked for while busy
+    bool in_flight_ = false;   // run_ holds a step that has not retired
+    bool planned_ = false;     // scheduler_ holds a plan that nothing has made untrue
+    bool delivering_ = false;  // a sink may be on the stack
+    // The step in flight, or the next one, follows the last without a pause for lack of work.
+    bool followed_ = false;
+    std::int64_t last_end_us_ = 0;
     std::vector<Outgoing> outbox_;
-    std::vector<StepSpan> spans_;
-    std::vector<float> logits_;
-    SamplerWorkspace sampler_;
     std::uint64_t steps_ = 0, prompt_tokens_ = 0, output_tokens_ = 0;
+    std::uint64_t step_us_ = 0, step_gap_us_ = 0;
     std::uint64_t preemptions_published_ = 0;  // the registry may serve several engines
 };
 
@@ -170,30 +184,59 @@ Status Core::add(EngineRequest request, std::shared_ptr<EventSink> sink) {
         sequence->join_fork(fork);
         scheduler_.add(std::move(sequence));
     }
-    if (!busy_) publish_metrics();
+    planned_ = false;
+    if (!delivering_) publish_metrics();
     return {};
 }
 
 void Core::cancel(std::uint64_t id) {
-    cancels_.push_back(id);
-    if (!busy_) settle();
+    Sequence* sequence = scheduler_.find(id);
+    if (sequence == nullptr) return;
+    if (sequence->in_flight()) {
+        sequence->cancel_requested = true;
+        return;
+    }
+    end(*sequence, sequence->event(), FinishReason::cancelled);
+    if (!delivering_ && !in_flight_) deliver();
 }
 
 void Core::cancel_all() {
+    std::vector<std::uint64_t> ids;
     for (const auto& [order, sequence] : scheduler_.sequences())
-        cancels_.push_back(sequence->request().id);
-    if (!busy_) settle();
+        ids.push_back(sequence->request().id);
+    for (const std::uint64_t id : ids)
+        cancel(id);
 }
 
 bool Core::step() {
-    FATHOM_CHECK(!busy_, "step() inside a sink");
-    busy_ = true;
-    end_what_is_over();
-    const std::vector<StepWork>& work = plan();
-    const bool ran = !work.empty();
-    if (ran) run(work);
-    settle();
+    FATHOM_CHECK(!delivering_, "step() inside a sink");
+    const bool ran = launch();
+    if (ran) {
+        compute();
+        retire();
+    }
+    deliver();
     return ran;
+}
+
+void Core::plan_ahead() {
+    if (!planned_) make_plan();
+}
+
+void Core::make_plan() {
+    for (;;) {
+        end_what_is_over();
+        const StepPlan& plan = scheduler_.plan();
+        if (plan.evicted.empty()) break;
+        for (const Sequence* sequence : std::vector<Sequence*>(plan.evicted)) {
+            EngineEvent event = sequence->event();
+            event.status = error(StatusCode::resource_exhausted,
+                                 "the {} prefix tokens of this request were needed by an older one",
+                                 event.anchors.hit_tokens);
+            end(*sequence, std::move(event), FinishReason::error);
+        }
+    }
+    planned_ = true;
 }
 
 // Deadlines, and requests that their committed tokens end already.
@@ -201,6 +244,7 @@ void Core::end_what_is_over() {
     std::vector<std::pair<Sequence*, FinishReason>> over;
     const std::int64_t now_us = clock_.now_us();
     for (const auto& [order, sequence] : scheduler_.sequences()) {
+        if (sequence->in_flight()) continue;
         const std::int64_t deadline_us = sequence->request().deadline_us;
         if (sequence->complete_at_arrival())
             over.emplace_back(sequence.get(), sequence->committed_end());
@@ -211,66 +255,60 @@ void Core::end_what_is_over() {
         end(*sequence, sequence->event(), reason);
 }
 
-const std::vector<StepWork>& Core::plan() {
-    for (;;) {
-        const StepPlan& plan = scheduler_.plan();
-        if (plan.evicted.empty()) return plan.work;
-        for (const Sequence* sequence : std::vector<Sequence*>(plan.evicted)) {
-            EngineEvent event = sequence->event();
-            event.status = error(StatusCode::resource_exhausted,
-                                 "the {} prefix tokens of this request were needed by an older one",
-                                 event.anchors.hit_tokens);
-            end(*sequence, std::move(event), FinishReason::error);
-        }
-    }
+bool Core::launch() {
+    FATHOM_CHECK(!in_flight_);
+    if (!planned_ || scheduler_.last_plan().incomplete) make_plan();
+    planned_ = false;
+    const StepPlan& plan = scheduler_.last_plan();
+    followed_ = followed_ && !plan.work.empty();
+    if (plan.work.empty()) return false;
+    scheduler_.commit();
+    run_.prepare(plan.work, *pool_);
+    in_flight_ = true;
+    return true;
 }
 
-void Core::run(const std::vector<StepWork>& work) {
-    spans_.clear();
-    std::int64_t rows = 0, logit_rows = 0;
-    for (const StepWork& item : work) {
-        spans_.push_back(item.sequence->span(item.count));
-        rows += item.count;
-        logit_rows += spans_.back().start + item.count - spans_.back().logits_begin;
-    }
-    const std::int64_t vocab = model_->config().vocab_size;
-    const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(logit_rows, 1) * vocab);
-    if (logits_.size() < needed) logits_.resize(needed);
-    model_->forward(spans_,
-                    {.data = logits_.data(),
-                     .dtype = DType::f32,
-                     .rows = logit_rows,
-                     .cols = vocab,
-                     .stride = vocab},
-                    probe_);
-    ++steps_;
-    if (metrics_) metrics_->step_rows.observe(static_cast<double>(rows));
+void Core::compute() {
+    run_.execute(probe_);
+}
 
-    const float* logits = logits_.data();
-    for (std::size_t i = 0; i < work.size(); ++i) {
-        const StepSpan& span = spans_[i];
-        finish_rows(*work[i].sequence, work[i].count, span, logits);
-        logits += (span.start + span.count - span.logits_begin) * vocab;
+void Core::retire() {
+    FATHOM_CHECK(in_flight_);
+    count_step();
+    for (StepRun::Item& item : run_.items())
+        retire_item(item);
+    in_flight_ = false;
+    followed_ = !scheduler_.empty();
+}
+
+void Core::count_step() {
+    const std::int64_t step_us = run_.end_us() - run_.start_us();
+    ++steps_;
+    step_us_ += static_cast<std::uint64_t>(step_us);
+    if (metrics_) {
+        metrics_->step_rows.observe(static_cast<double>(run_.rows()));
+        metrics_->step_seconds.observe(1e-6 * static_cast<double>(step_us));
     }
+    if (followed_) {
+        const std::int64_t gap_us = run_.start_us() - last_end_us_;
+        step_gap_us_ += static_cast<std::uint64_t>(gap_us);
+        if (metrics_) metrics_->step_gap.observe(1e-6 * static_cast<double>(gap_us));
+    }
+    last_end_us_ = run_.end_us();
 }
 
 // What follows from a sequence's rows: observed logits, a captured prefix, a token, an end.
-void Core::finish_rows(Sequence& sequence, std::int64_t count, const StepSpan& span,
-                       const float* logits) {
-    const std::int64_t vocab = model_->config().vocab_size;
-    const std::int64_t end_position = span.start + count;
-    const auto row = [&](std::int64_t position) {
-        return std::span<const float>(logits + (position - span.logits_begin) * vocab,
-                                      static_cast<std::size_t>(vocab));
-    };
-    for (std::int64_t p = std::max(span.logits_begin, sequence.observe_from()); p < end_position;
+void Core::retire_item(StepRun::Item& item) {
+    Sequence& sequence = *item.sequence;
+    for (std::int64_t p = std::max(item.span.logits_begin, sequence.observe_from()); p < item.end();
          ++p) {
         sequence.reported = true;
-        sequence.sink().on_logits(sequence.request().id, p, row(p));
+        sequence.sink().on_logits(sequence.request().id, p, run_.logits(item, p));
     }
-    sequence.advance(count);
+    sequence.advance();
     count_rows(sequence);
-    sequence.keep_prompt_end();
+    if (sequence.keep_prompt_end()) planned_ = false;  // its other choices can start
+    if (sequence.cancel_requested) return end(sequence, sequence.event(), FinishReason::cancelled);
 
     if (std::shared_ptr<const Prefix> prefix = sequence.capture(pool_)) {
         EngineEvent event = sequence.event();
@@ -282,21 +320,16 @@ void Core::finish_rows(Sequence& sequence, std::int64_t count, const StepSpan& s
     sequence.reported = true;
     EngineEvent event = sequence.event();
     FinishReason reason = sequence.committed_end();
-    if (sequence.ready_to_sample()) {
-        SampledToken sampled = sequence.sample(row(end_position - 1), sampler_);
-        // Damaged weights or caches show here first; a token drawn from NaN would look like an
-        // answer.
-        if (sampled.damaged) {
-            event.status = error(StatusCode::data_loss,
-                                 "position {}: the logits are not numbers; the weights or the "
-                                 "caches are damaged",
-                                 end_position - 1);
-            end(sequence, std::move(event), FinishReason::error);
-            return;
-        }
-        event.tokens = {sampled.token};
-        if (sampled.logprobs) event.logprobs.push_back(std::move(*sampled.logprobs));
-        reason = sequence.append(sampled.token);
+    if (item.sampled.has_value() && item.sampled->damaged) {
+        event.status = error(StatusCode::data_loss,
+                             "position {}: the logits are not numbers; the weights or the caches "
+                             "are damaged",
+                             item.end() - 1);
+        reason = FinishReason::error;
+    } else if (item.sampled.has_value()) {
+        event.tokens = {item.sampled->token};
+        if (item.sampled->logprobs) event.logprobs.push_back(std::move(*item.sampled->logprobs));
+        reason = sequence.append(item.sampled->token);
         ++output_tokens_;
         if (metrics_) metrics_->output_tokens.add();
     }
@@ -319,20 +352,17 @@ void Core::end(const Sequence& sequence, EngineEvent event, FinishReason reason)
     event.finish = reason;
     outbox_.push_back({sequence.shared_sink(), std::move(event)});
     scheduler_.remove(sequence);
+    planned_ = false;
 }
 
-// Sends events and takes the cancellations that sinks ask for meanwhile, until both are through.
-void Core::settle() {
-    busy_ = true;
-    while (!outbox_.empty() || !cancels_.empty()) {
-        for (const std::uint64_t id : std::exchange(cancels_, {})) {
-            if (const Sequence* sequence = scheduler_.find(id))
-                end(*sequence, sequence->event(), FinishReason::cancelled);
-        }
+// Sinks may make new events due.
+void Core::deliver() {
+    FATHOM_CHECK(!std::exchange(delivering_, true), "deliver() inside a sink");
+    while (!outbox_.empty()) {
         for (Outgoing& outgoing : std::exchange(outbox_, {}))
             outgoing.sink->on_event(std::move(outgoing.event));
     }
-    busy_ = false;
+    delivering_ = false;
     publish_metrics();
 }
 
@@ -354,7 +384,9 @@ EngineStats Core::stats() const {
             .steps = steps_,
             .prompt_tokens = prompt_tokens_,
             .output_tokens = output_tokens_,
-            .preemptions = scheduler_.preemptions()};
+            .preemptions = scheduler_.preemptions(),
+            .step_us = step_us_,
+            .step_gap_us = step_gap_us_};
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // EngineCore: the step loop without a thread. add() queues a request, step() plans and runs one
 // batch and sends events, cancel() drops a request at the next step boundary. Engine (engine.h)
-// runs one on its own thread behind a bounded mailbox; `fathom verify` and tests drive it directly.
-// The same object serves both: there is no second code path.
+// runs one on its own threads behind a bounded mailbox; `fathom verify` and tests drive it
+// directly. The same object serves both: step() is launch(), compute(), retire() and deliver() in a
+// row, and Engine calls these from two threads so that the next step is planned while one computes.
 //
 // A step holds one row for every decoding sequence and chunks of prompts in arrival order. Rules
 // (scheduler.h has them in full):
@@ -13,8 +14,8 @@
 //     so its tokens stay the same bits;
 //   * a request whose prompt and output could never fit is refused when it is added.
 //
-// One thread calls everything here. Events are sent when the state is settled, so a sink may call
-// add() and cancel().
+// One thread calls everything here but compute(). Events are sent when the state is settled, so a
+// sink may call add() and cancel().
 #pragma once
 
 #include <cstdint>
@@ -41,14 +42,22 @@ class EngineCore {
     // invalid_argument: empty or too long prompt, token out of range, bad sampling values, id in
     // use, …; resource_exhausted: the waiting queue is full. A refused request sees no event.
     virtual Status add(EngineRequest request, std::shared_ptr<EventSink> sink) = 0;
-    // Between steps the request ends here; from inside a sink, when the step is over. Unknown ids
-    // are ignored: the request may have finished meanwhile.
+    // The request ends here or, while it is in a step, when that step retires (without the token
+    // that it brings). Unknown ids are ignored: the request may have finished meanwhile.
     virtual void cancel(std::uint64_t id) = 0;
     virtual void cancel_all() = 0;
     // Ends what is past its deadline and runs one step; false when there was nothing to run: the
     // core is idle, or every request waits for pages that prefixes outside hold.
     virtual bool step() = 0;
     virtual bool idle() const = 0;  // no request waiting or running
+
+    // The parts of a step. Between launch() and retire() a step is in flight: its sequences are the
+    // model's, and everything else here may be called.
+    virtual void plan_ahead() = 0;  // plans the next step unless a plan is ready
+    virtual bool launch() = 0;      // takes the plan, or makes one; false as step() says
+    virtual void compute() = 0;     // runs the step in flight; on any one thread
+    virtual void retire() = 0;      // compute() has returned: takes in what it brought
+    virtual void deliver() = 0;     // sends the events that are due
 
     virtual EngineStats stats() const = 0;
     virtual const Model& model() const = 0;

@@ -170,6 +170,78 @@ TEST(EngineCore, ALongPromptDoesNotStopDecoding) {
     rig.run();
 }
 
+TEST(EngineCore, AChunkEndsWhereTheCallerSaysSo) {
+    Rig rig;
+    EngineRequest request = make_request(1, 150, 3);
+    request.chunk_ends = {1, 30, 70, 128, 150};
+    request.capture_prefix_at = 128;
+    const auto sink = rig.add(request);
+    std::vector<std::int64_t> ends;
+    while (rig.core->step())
+        ends.push_back(rig.model->ends.at(0));
+    EXPECT_EQ(ends, (std::vector<std::int64_t>{1, 30, 70, 118, 128, 150, 151, 152}));
+    ASSERT_NE(sink->prefix, nullptr);
+    EXPECT_EQ(sink->prefix->tokens(), 128);
+    expect_complete(*sink, request);
+}
+
+TEST(EngineCore, PlansTheNextStepWhileOneIsInFlight) {
+    Rig rig;
+    const EngineRequest first = make_request(1, 10, 5), second = make_request(2, 20, 5);
+    const auto one = rig.add(first);
+    ASSERT_TRUE(rig.core->launch());
+    rig.core->plan_ahead();
+    const auto two = rig.add(second);  // makes the plan untrue
+    rig.core->plan_ahead();
+    rig.core->compute();
+    EXPECT_EQ(one->events, 0);
+    rig.core->retire();
+    ASSERT_TRUE(rig.core->launch());
+    rig.core->deliver();
+    EXPECT_EQ(one->tokens.size(), 1u);
+    rig.core->compute();
+    EXPECT_EQ(rig.model->ends, (std::vector<std::int64_t>{11, 20}));
+    rig.core->retire();
+    rig.run();
+    expect_complete(*one, first);
+    expect_complete(*two, second);
+}
+
+TEST(EngineCore, WhatIsCancelledInFlightEndsWithTheStepWithoutItsToken) {
+    Rig rig;
+    const auto gone = rig.add(make_request(1, 10, 5));
+    const EngineRequest request = make_request(2, 10, 5);
+    const auto stays = rig.add(request);
+    ASSERT_TRUE(rig.core->launch());
+    rig.core->plan_ahead();
+    rig.core->cancel(1);
+    rig.core->deliver();
+    EXPECT_EQ(gone->events, 0);
+    rig.core->compute();
+    rig.core->retire();
+    rig.core->deliver();
+    EXPECT_EQ(gone->finish, FinishReason::cancelled);
+    EXPECT_TRUE(gone->tokens.empty());
+    rig.run();
+    expect_complete(*stays, request);
+}
+
+TEST(EngineCore, MeasuresStepsAndTheGapsBetweenThem) {
+    MetricsRegistry metrics;
+    Rig rig(small_config(), &metrics);
+    rig.model->before_forward = [&] { rig.clock.advance_us(1000); };
+    for (const std::uint64_t id : {1u, 2u}) {
+        rig.add(make_request(id, 10, 4));
+        while (rig.core->step())
+            rig.clock.advance_us(7);
+        rig.clock.advance_us(1'000'000);  // idle time is no gap
+    }
+    EXPECT_EQ(rig.core->stats().step_us, 2u * 4 * 1000);
+    EXPECT_EQ(rig.core->stats().step_gap_us, 2u * 3 * 7);
+    EXPECT_THAT(metrics.expose(), HasSubstr("fathom_step_gap_seconds_count 6"));
+    EXPECT_THAT(metrics.expose(), HasSubstr("fathom_step_seconds_count 8"));
+}
+
 TEST(EngineCore, StopTokenIsReportedAndEndsTheRequest) {
     Rig rig;
     EngineRequest request = make_request(3, 20, 40);
@@ -505,6 +577,11 @@ TEST(EngineCore, RefusesWhatCanNeverRunAndSaysWhy) {
          "embeddings[1] covers 3 rows from position 3"},
         {[](auto& r) { r.capture_prefix_at = 128; }, "capture_prefix_at is 128"},
         {[](auto& r) { r.capture_prefix_at = 5; }, "capture_prefix_at is 5"},
+        {[](auto& r) {
+             r.chunk_ends = {5, 5};
+         },
+         "chunk_ends[1] is 5; positions must ascend from 1 and lie within the prompt's 20 tokens"},
+        {[](auto& r) { r.chunk_ends = {21}; }, "chunk_ends[0] is 21"},
         {[](auto& r) { r.id = 1; }, "id 1 belongs to a request that is still live"},
     };
     const auto live = rig.add(make_request(1, 5, 5));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/compute_driver.h"
 #include "engine/mailbox.h"
 
 namespace fathom {
@@ -16,6 +17,7 @@ namespace {
 // pages that a prefix gives back on another thread.
 constexpr std::int64_t kIdleWaitUs = 1'000'000;
 constexpr std::int64_t kBlockedWaitUs = 5'000;
+constexpr std::int64_t kStepWaitUs = 100'000;  // the driver wakes the mailbox at the end of a step
 
 }  // namespace
 
@@ -23,31 +25,57 @@ struct Engine::Impl {
     explicit Impl(std::unique_ptr<EngineCore> engine_core)
         : core(std::move(engine_core)),
           clock(core->clock()),
-          mailbox(static_cast<std::size_t>(core->config().waiting_max), clock) {
+          mailbox(static_cast<std::size_t>(core->config().waiting_max), clock),
+          driver([this] { mailbox.wake(); }) {
         publish();
         thread = std::thread([this] { run(); });
     }
 
+    // While a step computes, the events of the one before go out, messages are taken in and the
+    // next one is planned; when it has ended, little is left to do before the next can start.
     void run() {
-        bool progress = false;
-        for (;;) {
-            const std::int64_t wait_us = core->idle() ? kIdleWaitUs : kBlockedWaitUs;
-            for (MailboxMessage& message : mailbox.take(progress ? 0 : wait_us))
-                handle(std::move(message));
-            if (mailbox.closed()) break;
-            if (!working.load(std::memory_order_relaxed))  // a stall is counted from here
-                step_end_us.store(clock.now_us(), std::memory_order_relaxed);
-            working.store(!core->idle(), std::memory_order_release);
-            progress = core->step();
-            if (progress) step_end_us.store(clock.now_us(), std::memory_order_relaxed);
-            working.store(!core->idle(), std::memory_order_release);
-            publish();
+        while (!mailbox.closed()) {
+            if (driver.busy()) {
+                core->deliver();
+                core->plan_ahead();
+                publish();
+                take_messages(kStepWaitUs);
+            } else if (computing) {
+                retire();
+                launch();
+            } else {
+                core->deliver();
+                publish();
+                take_messages(core->idle() ? kIdleWaitUs : kBlockedWaitUs);
+                if (!mailbox.closed()) launch();
+            }
         }
-        for (MailboxMessage& message : mailbox.take(0))
-            handle(std::move(message));
+        driver.wait();
+        if (computing) retire();
+        take_messages(0);
         core->cancel_all();
+        core->deliver();
         working.store(false, std::memory_order_release);
         publish();
+    }
+
+    void launch() {
+        if (!working.load(std::memory_order_relaxed))  // a stall is counted from here
+            step_end_us.store(clock.now_us(), std::memory_order_relaxed);
+        computing = core->launch();
+        if (computing) driver.start([this] { core->compute(); });
+        working.store(!core->idle(), std::memory_order_release);
+    }
+
+    void retire() {
+        computing = false;
+        core->retire();
+        step_end_us.store(clock.now_us(), std::memory_order_relaxed);
+    }
+
+    void take_messages(std::int64_t timeout_us) {
+        for (MailboxMessage& message : mailbox.take(timeout_us))
+            handle(std::move(message));
     }
 
     void handle(MailboxMessage&& message) {
@@ -78,6 +106,8 @@ struct Engine::Impl {
         prompt_tokens.store(now.prompt_tokens, kRelaxed);
         output_tokens.store(now.output_tokens, kRelaxed);
         preemptions.store(now.preemptions, kRelaxed);
+        step_us.store(now.step_us, kRelaxed);
+        step_gap_us.store(now.step_gap_us, kRelaxed);
     }
 
     std::unique_ptr<EngineCore> core;  // the thread's own, but for what never changes
@@ -86,8 +116,11 @@ struct Engine::Impl {
     // The thread's report. Each value is right by itself; together they may be of two steps.
     std::atomic<std::int64_t> running{0}, waiting{0}, pages_used{0};
     std::atomic<std::uint64_t> steps{0}, prompt_tokens{0}, output_tokens{0}, preemptions{0};
+    std::atomic<std::uint64_t> step_us{0}, step_gap_us{0};
     std::atomic<bool> working{false};  // requests are live
     std::atomic<std::int64_t> step_end_us{0};
+    bool computing = false;  // a step is launched and not retired; the thread's own
+    ComputeDriver driver;
     std::thread thread;
 };
 
@@ -127,7 +160,9 @@ EngineStats Engine::stats() const {
             .steps = impl_->steps.load(kRelaxed),
             .prompt_tokens = impl_->prompt_tokens.load(kRelaxed),
             .output_tokens = impl_->output_tokens.load(kRelaxed),
-            .preemptions = impl_->preemptions.load(kRelaxed)};
+            .preemptions = impl_->preemptions.load(kRelaxed),
+            .step_us = impl_->step_us.load(kRelaxed),
+            .step_gap_us = impl_->step_gap_us.load(kRelaxed)};
 }
 
 const ModelConfig& Engine::model_config() const {

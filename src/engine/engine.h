@@ -1,6 +1,8 @@
-// Engine: an EngineCore on a thread of its own. Requests and cancellations are messages in a
-// bounded mailbox (mailbox.h); events come back through each request's EventSink. Any thread may
-// call the public functions.
+// Engine: an EngineCore on threads of its own. The engine's thread is the scheduler: it takes
+// messages, plans, retires steps and sends events. Steps compute on a second thread
+// (compute_driver.h), so the next one is planned meanwhile and follows within microseconds.
+// Requests and cancellations are messages in a bounded mailbox (mailbox.h); events come back
+// through each request's EventSink. Any thread may call the public functions.
 #pragma once
 
 #include <cstdint>

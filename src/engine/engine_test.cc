@@ -119,6 +119,60 @@ TEST(Engine, CancelsFromAnotherThread) {
     EXPECT_EQ(sink->tokens().size(), 1u);
 }
 
+// Holds the computing thread inside a forward pass.
+class StepGate {
+  public:
+    void pass() {
+        std::unique_lock lock(mutex_);
+        ++arrived_;
+        changed_.notify_all();
+        changed_.wait_for(lock, kPatience, [this] { return open_ || arrived_ <= allowed_; });
+    }
+    bool wait_arrived(int count) {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_for(lock, kPatience, [&] { return arrived_ >= count; });
+    }
+    void allow(int count) {
+        std::lock_guard lock(mutex_);
+        allowed_ = count;
+        changed_.notify_all();
+    }
+    void open() {
+        std::lock_guard lock(mutex_);
+        open_ = true;
+        changed_.notify_all();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int arrived_ = 0, allowed_ = 0;
+    bool open_ = false;
+};
+
+TEST(Engine, WhileAStepComputesEventsGoOutAndMessagesAreTaken) {
+    StepGate gate;
+    auto model = std::make_unique<MarkerModel>(small_config().step_tokens_max);
+    model->before_forward = [&] { gate.pass(); };
+    Engine engine(
+        std::move(*EngineCore::create(std::move(model), small_config(), real_clock(), nullptr)));
+    const EngineRequest request = make_request(1, 10, 30);
+    const auto sink = std::make_shared<WaitingSink>();
+    ASSERT_TRUE(engine.submit(request, sink).ok());
+    gate.allow(1);
+    ASSERT_TRUE(gate.wait_arrived(2));  // the second step computes …
+    EXPECT_TRUE(sink->wait_tokens(1));  // … and the first one's token arrives
+    EngineRequest refused = make_request(2, 10, 5);
+    refused.prompt.clear();
+    const auto second = std::make_shared<WaitingSink>();
+    ASSERT_TRUE(engine.submit(refused, second).ok());
+    EXPECT_EQ(second->wait_finish(), FinishReason::error);
+    engine.cancel(1);
+    gate.open();
+    EXPECT_EQ(sink->wait_finish(), FinishReason::cancelled);
+    EXPECT_LE(sink->tokens().size(), 2u);
+}
+
 TEST(Engine, CancelRightAfterSubmitIsNotLost) {
     Engine engine(make_core(small_config(), real_clock()));
     for (std::uint64_t id = 0; id < 200; ++id) {

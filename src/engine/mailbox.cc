@@ -41,11 +41,20 @@ void Mailbox::close() {
     ready_.notify_all();
 }
 
+void Mailbox::wake() {
+    {
+        std::lock_guard lock(mutex_);
+        woken_ = true;
+    }
+    ready_.notify_one();
+}
+
 std::vector<MailboxMessage> Mailbox::take(std::int64_t timeout_us) {
     std::unique_lock lock(mutex_);
     if (timeout_us > 0)
         ready_.wait_for(lock, std::chrono::microseconds(timeout_us),
-                        [this] { return closed_ || !messages_.empty(); });
+                        [this] { return closed_ || woken_ || !messages_.empty(); });
+    woken_ = false;
     submissions_ = 0;
     cancelled_.clear();
     return std::exchange(messages_, {});

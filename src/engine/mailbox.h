@@ -42,6 +42,7 @@ class Mailbox {
     Push submit(Submission&& submission);  // untouched unless taken
     void cancel(std::uint64_t id);
     void close();
+    void wake();  // ends the wait in take(), or the next one if none is in progress
 
     // Everything that came since the last call; waits at most timeout_us for something to come.
     std::vector<MailboxMessage> take(std::int64_t timeout_us);
@@ -60,6 +61,7 @@ class Mailbox {
     std::set<std::uint64_t> cancelled_;  // ids whose last message is a cancellation
     std::size_t submissions_ = 0;
     std::int64_t oldest_us_ = 0;
+    bool woken_ = false;
     bool closed_ = false;
 };
 

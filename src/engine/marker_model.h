@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -101,16 +102,20 @@ class MarkerModel final : public Model {
     const ModelConfig& config() const override { return config_; }
     const KvLayout& kv_layout() const override { return layout_; }
     const ModelOptions& options() const override { return options_; }
+    ComputePool& pool() override { return pool_; }
     std::int64_t packed_bytes() const override { return 0; }
     std::int64_t workspace_bytes() const override { return 0; }
 
     void forward(std::span<const StepSpan> spans, Rows logits, Probe* /*probe*/) override {
+        if (before_forward) before_forward();
+        ends.clear();
         std::set<const SequenceState*> seen;
         std::int64_t rows = 0, out = 0;
         ++steps;
         decode_rows = prompt_rows = 0;
         for (const StepSpan& span : spans) {
             rows += span.count;
+            ends.push_back(span.start + span.count);
             require(span.count > 0, "an empty span");
             require(seen.insert(span.sequence).second, "two spans of one sequence");
             run_span(span, logits, out);
@@ -121,10 +126,12 @@ class MarkerModel final : public Model {
         last_spans = static_cast<std::int64_t>(spans.size());
     }
 
+    std::function<void()> before_forward;
     std::int64_t damaged_position = -1;  // its logits hold a NaN
     std::string violation;               // the first thing found wrong; empty when all is well
     std::int64_t steps = 0, last_rows = 0, last_spans = 0, decode_rows = 0, prompt_rows = 0;
     std::int64_t decoder_half_rows = 0;  // all steps
+    std::vector<std::int64_t> ends;      // of the last step's spans
 
   private:
     void require(bool holds, const char* what) {
@@ -202,6 +209,7 @@ class MarkerModel final : public Model {
     ModelConfig config_;
     KvLayout layout_;
     ModelOptions options_;
+    ComputePool pool_{1};
 };
 
 // Collects the events of one request and checks their order.

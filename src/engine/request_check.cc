@@ -121,6 +121,13 @@ Status check_prefix(const EngineRequest& request, const EngineConfig& config,
                 "prefill mode exact runs every row; it cannot start from a prefix of {} tokens",
                 hit);
     }
+    std::int64_t before = 0;
+    for (std::size_t i = 0; i < request.chunk_ends.size(); before = request.chunk_ends[i++])
+        if (request.chunk_ends[i] <= before || request.chunk_ends[i] > prompt)
+            return invalid_argument(
+                "chunk_ends[{}] is {}; positions must ascend from 1 and lie within the prompt's {} "
+                "tokens",
+                i, request.chunk_ends[i], prompt);
     const std::int64_t capture = request.capture_prefix_at;
     if (capture == 0) return {};
     if (capture < 0 || capture % kPageTokens != 0 || capture > prompt || capture <= hit)

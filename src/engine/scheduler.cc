@@ -35,13 +35,27 @@ std::unique_ptr<Sequence> Scheduler::remove(const Sequence& sequence) {
 }
 
 const StepPlan& Scheduler::plan() {
-    plan_.work.clear();
     plan_.evicted.clear();
-    rows_left_ = config_.step_tokens_max;
-    plan_decoding();
-    plan_prompts();
+    begin_plan();
     unblock();
     return plan_;
+}
+
+void Scheduler::begin_plan() {
+    plan_.work.clear();
+    plan_.incomplete = false;
+    plan_.passed = nullptr;
+    rows_left_ = config_.step_tokens_max;
+    for (const auto& [order, sequence] : sequences_)
+        sequence->release_unlaunched_pages(*pool_);
+    plan_decoding();
+    plan_prompts();
+}
+
+void Scheduler::commit() {
+    for (const StepWork& work : plan_.work)
+        work.sequence->passes = 0;
+    if (plan_.passed != nullptr) ++plan_.passed->passes;
 }
 
 void Scheduler::plan_decoding() {
@@ -52,6 +66,10 @@ void Scheduler::plan_decoding() {
         while (!covered) {
             Sequence* victim = youngest_running_behind(*sequence);
             if (victim == nullptr) break;
+            if (victim->in_flight()) {
+                plan_.incomplete = true;
+                break;
+            }
             preempt(*victim);
             covered = take_page(*sequence);
         }
@@ -66,7 +84,8 @@ void Scheduler::plan_prompts() {
     bool passed = false;
     for (const auto& [order, sequence] : sequences_) {
         if (rows_left_ == 0) break;
-        if (sequence->decoding() || sequence->waits_for_fork()) continue;
+        if (sequence->decoding() || sequence->waits_for_fork() || sequence->rows_left() == 0)
+            continue;
         if (!sequence->running() && running_ == config_.sequences_max) continue;
         const bool may_take_pages = blocked == nullptr || blocked->passes < kPassesMax;
         const std::int64_t pages_before = sequence->pages();
@@ -76,11 +95,10 @@ void Scheduler::plan_prompts() {
             continue;
         }
         if (blocked != nullptr && sequence->pages() > pages_before) passed = true;
-        sequence->passes = 0;
         plan_.work.push_back({sequence.get(), count});
         rows_left_ -= count;
     }
-    if (passed) ++blocked->passes;
+    if (passed) plan_.passed = blocked;
 }
 
 // Starts the sequence if need be and gives it pages for its next chunk; 0 when it cannot run.
@@ -92,7 +110,7 @@ std::int64_t Scheduler::plan_prompt_rows(Sequence& sequence, bool may_take_pages
     }
     const std::int64_t wanted =
         std::min(std::min(sequence.rows_left(), rows_left_),
-                 std::min(config_.prefill_chunk_max, sequence.rows_before_capture()));
+                 std::min(config_.prefill_chunk_max, sequence.rows_before_chunk_end()));
     const std::int64_t end = sequence.rows_done() + wanted;
     while (sequence.covered_rows() < end && may_take_pages && take_page(sequence)) {
     }
@@ -101,14 +119,22 @@ std::int64_t Scheduler::plan_prompt_rows(Sequence& sequence, bool may_take_pages
 
 void Scheduler::unblock() {
     while (plan_.work.empty() && !sequences_.empty()) {
+        if (any_in_flight()) {
+            plan_.incomplete = true;
+            return;
+        }
         if (Sequence* victim = youngest_running_behind(*sequences_.begin()->second)) {
             preempt(*victim);
         } else if (!take_back_a_prefix()) {
             return;
         }
-        plan_decoding();
-        plan_prompts();
+        begin_plan();
     }
+}
+
+bool Scheduler::any_in_flight() const {
+    return std::any_of(sequences_.begin(), sequences_.end(),
+                       [](const auto& entry) { return entry.second->in_flight(); });
 }
 
 bool Scheduler::take_back_a_prefix() {
@@ -144,7 +170,7 @@ bool Scheduler::may_start(const Sequence& sequence) const {
 
 bool Scheduler::take_page(Sequence& sequence) {
     const std::optional<PageId> page = pool_->take();
-    if (page.has_value()) sequence.add_page(*page, *pool_);
+    if (page.has_value()) sequence.add_page(*page);
     return page.has_value();
 }
 

@@ -12,6 +12,10 @@
 //      youngest running sequence is preempted, and when none is left the youngest waiting request
 //      gives up its prefix, until the oldest request can run.
 //
+// A plan may be made while the step before it computes: it then holds what will be right when that
+// step has retired and ended nobody (sequence.h). Sequences in flight are never preempted; where
+// the rules above ask for that, the plan is marked incomplete and has to be made again.
+//
 // A preempted sequence returns only when the pages it had (and one more) are free, or nothing else
 // runs: otherwise it would be preempted again at once. So the oldest request always gets on, and
 // everything behind it becomes the oldest in time. What remains blocked waits for pages that
@@ -41,6 +45,9 @@ struct StepPlan {
     // Requests whose prefix had to be taken back after they had reported something: their tokens
     // could not be continued with the same bits, so they must be ended. They run nothing.
     std::vector<Sequence*> evicted;
+    // A sequence in flight stood in the way: plan again when its step has retired.
+    bool incomplete = false;
+    Sequence* passed = nullptr;  // got no page while younger ones did
 };
 
 class Scheduler {
@@ -51,8 +58,12 @@ class Scheduler {
     Sequence* find(std::uint64_t id) const;                      // nullptr when unknown
     std::unique_ptr<Sequence> remove(const Sequence& sequence);  // its pages are given back
 
-    // Valid until the next call that changes the scheduler.
+    // Valid until the next call that changes the scheduler. Planning again in the same state gives
+    // the same plan.
     const StepPlan& plan();
+    const StepPlan& last_plan() const { return plan_; }
+    // The plan is about to run: counts who was passed.
+    void commit();
 
     // Every request in order of arrival. The map must not be changed meanwhile.
     const std::map<std::uint64_t, std::unique_ptr<Sequence>>& sequences() const {
@@ -64,12 +75,14 @@ class Scheduler {
     std::uint64_t preemptions() const { return preemptions_; }
 
   private:
+    void begin_plan();
     void plan_decoding();
     void plan_prompts();
     std::int64_t plan_prompt_rows(Sequence& sequence, bool may_take_pages);
     void unblock();
     bool take_back_a_prefix();
 
+    bool any_in_flight() const;
     bool may_start(const Sequence& sequence) const;
     bool take_page(Sequence& sequence);
     void preempt(Sequence& sequence);

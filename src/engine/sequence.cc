@@ -77,6 +77,7 @@ Sequence::Sequence(EngineRequest request, std::shared_ptr<EventSink> sink, std::
       output_limit_(output_limit(request_, model)),
       history_(request_.sampling, request_.prompt),
       parked_ids_(std::move(request_.prompt)),
+      chunk_ends_(std::move(request_.chunk_ends)),
       rows_done_(plan_.first_row),
       observe_from_(request_.logits_begin < 0 ? kNever : request_.logits_begin) {
     request_.prompt.clear();
@@ -85,16 +86,31 @@ Sequence::Sequence(EngineRequest request, std::shared_ptr<EventSink> sink, std::
         history_.append(token);
     if (!request_.committed.empty()) committed_end_ = ends_with(request_.committed.back());
     request_.committed = {};
+    if (request_.capture_prefix_at > 0)
+        chunk_ends_.insert(
+            std::lower_bound(chunk_ends_.begin(), chunk_ends_.end(), request_.capture_prefix_at),
+            request_.capture_prefix_at);
 }
 
-std::int64_t Sequence::rows_before_capture() const {
-    if (captured_ || request_.capture_prefix_at == 0) return kNever;
-    return request_.capture_prefix_at - rows_done_;  // > 0: a chunk ends there, once
+std::int64_t Sequence::rows_left() const {
+    const bool goes_on = samples_in_flight() && !ends_in_flight();
+    return known_tokens() + (goes_on ? 1 : 0) - rows_done();
 }
 
-void Sequence::add_page(PageId page, const PagePool& pool) {
-    pages_.push_back(page);
-    state_->pages.push_back(pool.memory(page));
+bool Sequence::ends_in_flight() const {
+    return in_flight() && rows_done() == known_tokens() &&
+           (committed_end_ != FinishReason::none || output_tokens() + 1 >= output_limit_);
+}
+
+std::int64_t Sequence::rows_before_chunk_end() const {
+    const auto next = std::upper_bound(chunk_ends_.begin(), chunk_ends_.end(), rows_done());
+    return next == chunk_ends_.end() ? kNever : *next - rows_done();
+}
+
+void Sequence::release_unlaunched_pages(PagePool& pool) {
+    if (!running()) return;
+    for (; pages_.size() > state_->pages.size(); pages_.pop_back())
+        pool.release(pages_.back());
 }
 
 void Sequence::start(PagePool& pool) {
@@ -111,7 +127,7 @@ void Sequence::start(PagePool& pool) {
     if (request_.prefix != nullptr) {
         for (const PageId page : request_.prefix->pages()) {
             pool.retain(page);
-            add_page(page, pool);
+            map_page(page, pool);
         }
         if (plan_.first_row == plan_.anchors.hit_tokens)
             restore_encoder_windows(*request_.prefix->snapshot(), *state_);
@@ -122,22 +138,28 @@ void Sequence::start(PagePool& pool) {
 void Sequence::start_from_fork(PagePool& pool) {
     for (const PageId page : fork_->shared_pages()) {
         pool.retain(page);
-        add_page(page, pool);
+        map_page(page, pool);
     }
     const std::optional<PageId> last = pool.take();
     FATHOM_CHECK(last.has_value());
-    add_page(*last, pool);
+    map_page(*last, pool);
     fork_->restore(pool.memory(*last), *state_);
     rows_done_ = prompt_tokens_ - 1;
     prompt_rows_counted = prompt_tokens_;
     leave_fork();
 }
 
-void Sequence::keep_prompt_end() {
-    if (fork_ == nullptr || rows_done_ != prompt_tokens_) return;
+void Sequence::map_page(PageId page, const PagePool& pool) {
+    pages_.push_back(page);
+    state_->pages.push_back(pool.memory(page));
+}
+
+bool Sequence::keep_prompt_end() {
+    if (fork_ == nullptr || rows_done_ != prompt_tokens_) return false;
     const std::shared_ptr<PromptFork> fork = fork_;
     leave_fork();
     fork->capture(*state_, pages_, prompt_tokens_);
+    return true;
 }
 
 void Sequence::leave_fork() {
@@ -148,6 +170,7 @@ void Sequence::leave_fork() {
 
 void Sequence::stop(PagePool& pool) {
     if (!running()) return;
+    FATHOM_CHECK(!in_flight());
     parked_ids_ = std::move(state_->ids);
     state_.reset();
     for (const PageId page : pages_)
@@ -170,8 +193,12 @@ bool Sequence::decoder_runs_all() const {
     return plan_.anchors.mode == PrefillMode::exact || plan_.anchors.mode == PrefillMode::masked;
 }
 
-StepSpan Sequence::span(std::int64_t count) const {
+StepSpan Sequence::launch(std::int64_t count, const PagePool& pool) {
+    FATHOM_CHECK(!in_flight() && count >= 1 && count <= rows_left());
     const std::int64_t end = rows_done_ + count;
+    FATHOM_CHECK(end <= covered_rows());
+    for (std::size_t i = state_->pages.size(); i < pages_.size(); ++i)
+        state_->pages.push_back(pool.memory(pages_[i]));
     StepSpan span;
     span.sequence = state_.get();
     span.start = rows_done_;
@@ -181,11 +208,12 @@ StepSpan Sequence::span(std::int64_t count) const {
     const bool samples = end == known_tokens() && committed_end_ == FinishReason::none;
     const std::int64_t wanted = std::min(observe_from_, samples ? end - 1 : end);
     span.logits_begin = std::clamp(wanted, span.decoder_begin, end);
+    rows_in_flight_ = count;
     return span;
 }
 
-void Sequence::advance(std::int64_t count) {
-    rows_done_ += count;
+void Sequence::advance() {
+    rows_done_ += std::exchange(rows_in_flight_, 0);
     if (observe_from_ != kNever) observe_from_ = std::max(observe_from_, rows_done_);
 }
 

@@ -6,6 +6,11 @@
 // sampled one has to be run as a row, in order; running the last known one gives the logits of the
 // next. A preempted sequence starts again at first_row, with the tokens it had: the same rows in
 // the same mode give the same bits.
+//
+// While a step computes, its sequences are in flight: the model reads and writes their state on
+// another thread, so tokens, state and the pages that it sees stand still until advance(). What is
+// asked about rows meanwhile is answered as it will be then, with one more token where the step
+// samples one; that is how the next step is planned ahead.
 #pragma once
 
 #include <cstdint>
@@ -59,19 +64,27 @@ class Sequence {
     const std::vector<TokenId>& ids() const { return state_ ? state_->ids : parked_ids_; }
 
     bool running() const { return state_ != nullptr; }
-    std::int64_t rows_done() const { return rows_done_; }  // rows at positions below it are run
-    std::int64_t rows_left() const { return known_tokens() - rows_done_; }
+    bool in_flight() const { return rows_in_flight_ > 0; }
+    // Rows at positions below it are run, or in flight.
+    std::int64_t rows_done() const { return rows_done_ + rows_in_flight_; }
+    std::int64_t rows_left() const;
     // One row a step from here on: the prompt is behind and only the newest token is left to run.
-    bool decoding() const { return running() && rows_done_ >= prompt_tokens_ && rows_left() == 1; }
-    // A run longer than this would pass the position where a prefix is to be captured.
-    std::int64_t rows_before_capture() const;
+    bool decoding() const { return running() && rows_done() >= prompt_tokens_ && rows_left() == 1; }
+    bool samples_in_flight() const {  // the rows in flight bring the next token
+        return in_flight() && rows_done() == known_tokens() && committed_end_ == FinishReason::none;
+    }
+    // The rows in flight are its last, whatever they bring.
+    bool ends_in_flight() const;
+    // A run longer than this would pass a position where a chunk must end.
+    std::int64_t rows_before_chunk_end() const;
 
     // Pages. `pages()` counts shared ones, which come first.
     std::int64_t pages() const { return static_cast<std::int64_t>(pages_.size()); }
     std::int64_t shared_pages() const { return plan_.anchors.hit_tokens / kPageTokens; }
     std::int64_t covered_rows() const { return pages() * kPageTokens; }
     std::int64_t pages_when_preempted() const { return pages_when_preempted_; }  // 0: never was
-    void add_page(PageId page, const PagePool& pool);
+    void add_page(PageId page) { pages_.push_back(page); }  // the model sees it from launch() on
+    void release_unlaunched_pages(PagePool& pool);          // what add_page gave since then
 
     // Gives it a state and the pages of its prefix, and puts it before first_row; or, from a fork
     // that is ready, before the last prompt row, which takes a page of its own.
@@ -93,14 +106,15 @@ class Sequence {
         return fork_ != nullptr && !fork_->ready() && !fork_->runs_prompt(order_);
     }
     bool starts_from_fork() const { return fork_ != nullptr && fork_->ready(); }
-    void keep_prompt_end();
-    void leave_fork();  // it then computes the prompt itself
+    bool keep_prompt_end();  // true when the other choices can start from it
+    void leave_fork();       // it then computes the prompt itself
 
-    // The span of the next `count` rows; logits are asked for where they are observed or sampled.
-    StepSpan span(std::int64_t count) const;
+    // Puts the next `count` rows in flight; logits are asked for where they are observed or
+    // sampled.
+    StepSpan launch(std::int64_t count, const PagePool& pool);
     // Rows of that span whose logits are observed: those at or after this position.
     std::int64_t observe_from() const { return observe_from_; }
-    void advance(std::int64_t count);
+    void advance();  // the rows in flight are run
     // True when all known tokens are run and the next one may be sampled.
     bool ready_to_sample() const {
         return rows_left() == 0 && committed_end_ == FinishReason::none;
@@ -120,12 +134,15 @@ class Sequence {
 
     EngineEvent event() const;  // ids and anchors filled in, no tokens
 
-    bool reported = false;    // an event or logits went out: its anchors stand
+    bool reported = false;  // an event or logits went out: its anchors stand
+    bool cancel_requested =
+        false;                // while in flight: it ends when the step does, without its token
     std::int64_t passes = 0;  // scheduler.h: steps in which younger requests took pages before it
     std::int64_t prompt_rows_counted = 0;  // for statistics: recomputed rows count once
 
   private:
     void start_from_fork(PagePool& pool);
+    void map_page(PageId page, const PagePool& pool);  // held and seen by the model
     FinishReason ends_with(TokenId last) const;
     bool decoder_runs_all() const;
 
@@ -142,7 +159,9 @@ class Sequence {
 
     std::unique_ptr<SequenceState> state_;
     std::vector<PageId> pages_;
+    std::vector<std::int64_t> chunk_ends_;  // ascending
     std::int64_t rows_done_ = 0;
+    std::int64_t rows_in_flight_ = 0;
     std::int64_t observe_from_ = 0;
     std::int64_t pages_when_preempted_ = 0;
     bool captured_ = false;

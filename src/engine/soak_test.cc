@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/random.h"
 #include "engine/core.h"
 #include "engine/marker_model.h"
 #include "engine/page_pool.h"
@@ -66,6 +67,8 @@ EngineRequest random_request(std::uint64_t id, std::int64_t pages) {
         request.capture_prefix_at =
             kPageTokens * *rc::gen::inRange<std::int64_t>(1, prompt / kPageTokens + 1);
     request.use_snapshot = *rc::gen::arbitrary<bool>();
+    if (*rc::gen::inRange(0, 4) == 0) request.chunk_ends = {(prompt + 1) / 2, prompt};
+    if (prompt == 1) request.chunk_ends.clear();
     return request;
 }
 
@@ -92,6 +95,33 @@ void check_answer(const Planned& planned) {
         check_choice(choice, choice_alone(planned.request, id));
 }
 
+// Runs steps either whole or as Engine does: what happens between two calls of next() happens while
+// a step is in flight, and the next one is mostly planned by then.
+class Stepper {
+  public:
+    Stepper(EngineCore& core, bool in_parts, std::uint64_t seed)
+        : core_(core), in_parts_(in_parts), random_(seed) {}
+    bool next() {
+        if (!in_parts_) return core_.step();
+        if (in_flight_) {
+            core_.deliver();
+            if (random_.next_below(4) != 0) core_.plan_ahead();
+            core_.compute();
+            if (random_.next_below(4) != 0) core_.plan_ahead();
+            core_.retire();
+        }
+        in_flight_ = core_.launch();
+        if (!in_flight_) core_.deliver();
+        return in_flight_;
+    }
+
+  private:
+    EngineCore& core_;
+    const bool in_parts_;
+    RandomStream random_;
+    bool in_flight_ = false;
+};
+
 void soak() {
     EngineConfig config;
     config.pages = *rc::gen::inRange<std::int64_t>(3, 12);
@@ -117,6 +147,7 @@ void soak() {
         if (*rc::gen::inRange(0, 4) == 0) planned.cancel_after = *rc::gen::inRange(0, 80);
         all.push_back(std::move(planned));
     }
+    Stepper stepper(*core, *rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<std::uint64_t>());
     std::shared_ptr<const Prefix> cached;  // the newest, dropped from time to time
     for (int step = 0;; ++step) {
         RC_ASSERT(step < 60000);
@@ -138,9 +169,9 @@ void soak() {
             arrivals_left |= planned.arrival >= step;
         }
         clock.advance_us(1);
-        const bool ran = core->step();
+        const bool ran = stepper.next();
         if (step % 50 == 49 || !ran) cached.reset();
-        if (!arrivals_left && core->idle()) break;
+        if (!arrivals_left && !ran && core->idle()) break;
     }
     cached.reset();
     for (Planned& planned : all) {

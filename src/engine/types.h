@@ -134,6 +134,9 @@ struct EngineRequest {
     // A block boundary in the prompt, past `prefix`, to save a Prefix at; 0: none. It arrives in an
     // event of its own before the first token.
     std::int64_t capture_prefix_at = 0;
+    // Positions in the prompt where a chunk must end, ascending: what is saved of a sequence is
+    // saved between chunks.
+    std::vector<std::int64_t> chunk_ends;
 };
 
 enum class FinishReason { none, stop_token, length, cancelled, deadline, error };
@@ -187,6 +190,9 @@ struct EngineStats {
     std::int64_t running = 0, waiting = 0;
     std::int64_t pages_total = 0, pages_used = 0;
     std::uint64_t steps = 0, prompt_tokens = 0, output_tokens = 0, preemptions = 0;
+    // Sums: computing steps, sampling included; and from the end of a step to the beginning of the
+    // next while there was work.
+    std::uint64_t step_us = 0, step_gap_us = 0;
 };
 
 }  // namespace fathom

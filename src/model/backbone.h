@@ -41,6 +41,7 @@ class Backbone final : public Model {
     const ModelConfig& config() const override { return config_; }
     const KvLayout& kv_layout() const override { return layout_; }
     const ModelOptions& options() const override { return options_; }
+    ComputePool& pool() override { return ops_.pool(); }
     void forward(std::span<const StepSpan> spans, Rows logits, Probe* probe) override;
     std::int64_t packed_bytes() const override { return weights_.packed_bytes(); }
     std::int64_t workspace_bytes() const override { return work_.bytes(); }

@@ -71,6 +71,8 @@ class Model {
     virtual const ModelConfig& config() const = 0;
     virtual const KvLayout& kv_layout() const = 0;
     virtual const ModelOptions& options() const = 0;
+    // The threads that forward() works on; between calls others may run tasks there.
+    virtual ComputePool& pool() = 0;
 
     // Runs one step. Total rows <= rows_max. `logits` is f32 [rows that asked, vocab], in span
     // order.

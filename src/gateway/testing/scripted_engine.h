@@ -121,6 +121,7 @@ class ConfigOnlyModel : public Model {
     const ModelConfig& config() const override { return config_; }
     const KvLayout& kv_layout() const override { return layout_; }
     const ModelOptions& options() const override { return options_; }
+    ComputePool& pool() override { return pool_; }
     void forward(std::span<const StepSpan>, Rows, Probe*) override { FATHOM_CHECK(false); }
     std::int64_t packed_bytes() const override { return 0; }
     std::int64_t workspace_bytes() const override { return 0; }
@@ -129,6 +130,7 @@ class ConfigOnlyModel : public Model {
     ModelConfig config_;
     KvLayout layout_;
     ModelOptions options_;
+    ComputePool pool_{1};
 };
 
 class ScriptedCore : public EngineCore {
@@ -167,8 +169,18 @@ class ScriptedCore : public EngineCore {
             cancel(runs_.front().request.id);
     }
     bool step() override {
-        if (runs_.empty() || script_->with([](Script& script) { return script.hold; }))
-            return false;
+        if (!launch()) return false;
+        retire();
+        return true;
+    }
+    // Everything happens when the step retires.
+    void plan_ahead() override {}
+    bool launch() override {
+        return !runs_.empty() && !script_->with([](Script& script) { return script.hold; });
+    }
+    void compute() override {}
+    void deliver() override {}
+    void retire() override {
         for (std::size_t i = 0; i < runs_.size();) {
             if (advance(runs_[i])) {
                 erase(i);
@@ -176,7 +188,6 @@ class ScriptedCore : public EngineCore {
                 ++i;
             }
         }
-        return true;
     }
     bool idle() const override { return runs_.empty(); }
     EngineStats stats() const override {
