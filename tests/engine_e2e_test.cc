@@ -59,6 +59,7 @@ struct Setup {
     std::int64_t sequences = 8;
     int threads = 1;
     CacheStorage storage = CacheStorage::packed;
+    std::int64_t budget_us = 0;  // with a cost model of 1 ms a row and 1 us a pair; 0: rows alone
 };
 
 std::shared_ptr<const Checkpoint> tiny_checkpoint() {
@@ -91,6 +92,11 @@ std::unique_ptr<EngineCore> make_core(const Setup& setup) {
     config.step_tokens_max = std::min<std::int64_t>(512, setup.chunk + setup.sequences);
     config.prefill_chunk_max = setup.chunk;
     config.tail_tokens = kTail;
+    if (setup.budget_us > 0) {
+        config.step_budget_us = setup.budget_us;
+        config.cost.k_us[static_cast<std::size_t>(CostFeature::rows)] = 1000;
+        config.cost.k_us[static_cast<std::size_t>(CostFeature::attention_pairs)] = 1;
+    }
     auto core = EngineCore::create(std::move(*model), config, real_clock(), nullptr);
     EXPECT_TRUE(core.ok()) << core.status().to_string();
     return std::move(*core);
@@ -180,6 +186,11 @@ TEST(EngineBits, AloneEveryRequestObservesEachPositionOfItsTail) {
 TEST(EngineBits, DoNotDependOnCompanyOrChunkSize) {
     for (const std::int64_t chunk : {1, 7, 128, 129, 504})
         expect_answers_alone({.chunk = chunk});
+}
+
+TEST(EngineBits, DoNotDependOnTheTimeOfAStep) {
+    for (const std::int64_t budget_us : {1, 200'000, 400'000})
+        expect_answers_alone({.chunk = 504 / 128 * 128, .budget_us = budget_us});
 }
 
 TEST(EngineBits, DoNotDependOnThreads) {

@@ -1,6 +1,7 @@
-// Many streamed requests at once, some cancelled at random, against the real program: every
-// finished answer equals the same request run alone, pages return to zero, memory stays flat.
-// FATHOM_SOAK_SECONDS says how long (10).
+// Many streamed requests at once, short ones and prompts of several chunks, some cancelled at
+// random, against the real program with steps planned by time: every finished answer equals the
+// same request run alone, pages return to zero, memory stays flat. FATHOM_SOAK_SECONDS says how
+// long (10); 1800 is the soak of a release.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@ using testing::ServeProcess;
 
 constexpr std::uint64_t kSeed = 20'260'101;
 constexpr int kClients = 64;
+constexpr int kShortRequests = 24, kLongRequests = 4;
 
 std::int64_t soak_us() {
     const char* seconds = std::getenv("FATHOM_SOAK_SECONDS");
@@ -35,12 +37,16 @@ std::vector<std::string> requests() {
                                      "Tell me a story", "What is 12 plus 30?",
                                      "Count to five",   "Translate red to Spanish."};
     std::vector<std::string> all;
-    for (int i = 0; i < 24; ++i) {
+    for (int i = 0; i < kShortRequests + kLongRequests; ++i) {
+        std::string question = questions[i % 6];
+        for (int more = i - kShortRequests; more >= 0; --more)  // 300 tokens or more each time
+            for (int line = 0; line < 40; ++line)
+                question += " Line " + std::to_string(41 * i + line) + " says nothing new.";
         const bool thinking = i % 3 == 0;
         all.push_back(http_post(
             "/v1/chat/completions",
             R"({"model":"tiny","stream":true,"messages":[{"role":"user","content":")" +
-                std::string(questions[i % 6]) + R"("}],"max_tokens":)" + std::to_string(8 + i) +
+                question + R"("}],"max_tokens":)" + std::to_string(8 + i) +
                 R"(,"seed":)" + std::to_string(i) + R"(,"temperature":)" +
                 (i % 4 == 0 ? "0" : "0.8") + R"(,"thinking":{"type":")" +
                 (thinking ? "enabled" : "disabled") + "\"}}"));
@@ -116,7 +122,7 @@ void run_client(const ServeProcess& server, int number, const std::vector<std::s
 }
 
 TEST(GatewaySoak, RandomCancelsLeakNothingAndChangeNoAnswer) {
-    ServeProcess server;
+    ServeProcess server({"--engine.prefill_chunk_max", "256", "--engine.step_budget_ms", "20"});
     ASSERT_NE(server.port(), 0);
     const std::vector<std::string> all = requests();
     std::vector<std::string> alone;

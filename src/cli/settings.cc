@@ -42,6 +42,11 @@ void bind_stack(StackOptions& stack, ConfigSchema& schema) {
     schema.add("engine.step_tokens_max", &engine.step_tokens_max, 1, 32'768, "rows in one step");
     schema.add("engine.prefill_chunk_max", &engine.prefill_chunk_max, 1, 32'768,
                "prompt rows of one request in a step");
+    schema.add("engine.step_budget_ms", &stack.step_budget_ms, 1, 60'000,
+               "how long a step with prompts should take, by the cost model");
+    schema.add("engine.cost_model", &stack.cost_model,
+               "file of `fathom calibrate`; empty: a probe at start; rows: no times, rows alone "
+               "limit a step");
     schema.add("engine.waiting_max", &engine.waiting_max, 1, 1'000'000,
                "queued requests; more are refused");
     schema.add_choice("engine.prefill", &stack.prefill, {"exact", "tail", "halo"},

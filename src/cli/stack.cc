@@ -7,7 +7,9 @@
 
 #include "base/compute_pool.h"
 #include "base/log.h"
+#include "engine/calibration.h"
 #include "engine/fork.h"
+#include "engine/model_shape.h"
 #include "kernels/ops.h"
 #include "model/model.h"
 #include "recipe/engram_token_map.h"
@@ -19,6 +21,7 @@ constexpr std::int64_t kTickUs = 100'000;
 constexpr std::int64_t kEndUs = 30'000'000;  // for cancelled requests to end
 // Left free when the KV size is chosen here: allocator slack, connections, prompts in flight.
 constexpr double kMemoryShare = 0.9;
+constexpr std::int64_t kProbeUs = 500'000;
 
 std::string directory_name(const std::string& dir) {
     std::error_code ignored;
@@ -70,44 +73,75 @@ std::int64_t choose_pages(const StackOptions& options, std::int64_t context_toke
     return std::clamp(page_bytes > 0 ? room / page_bytes : useful, least, std::max(least, useful));
 }
 
-Result<Stack> build_stack(const StackOptions& options) {
+Result<LoadedModel> load_model(const StackOptions& options, std::int64_t pages) {
     if (options.model_dir.empty())
         return invalid_argument("model.dir: a checkpoint directory is needed (--model DIR)");
-    Stack stack;
-    stack.metrics = std::make_unique<MetricsRegistry>();
-    FATHOM_ASSIGN(stack.checkpoint, Checkpoint::open(options.model_dir));
-    const ModelConfig& config = stack.checkpoint->config();
-    FATHOM_ASSIGN(stack.tokenizer, Tokenizer::load(options.model_dir + "/tokenizer.json"));
-    FATHOM_ASSIGN(stack.context_tokens, context_length(options, config));
-    stack.model_name =
-        options.model_name.empty() ? directory_name(options.model_dir) : options.model_name;
+    LoadedModel loaded;
+    FATHOM_ASSIGN(loaded.checkpoint, Checkpoint::open(options.model_dir));
+    const ModelConfig& config = loaded.checkpoint->config();
+    FATHOM_ASSIGN(loaded.tokenizer, Tokenizer::load(options.model_dir + "/tokenizer.json"));
+    FATHOM_ASSIGN(loaded.context_tokens, context_length(options, config));
 
     std::vector<std::int32_t> token_map;
     if (!config.engram_layers.empty())
-        token_map = make_engram_token_map(*stack.tokenizer, config.vocab_size).map;
+        token_map = make_engram_token_map(*loaded.tokenizer, config.vocab_size).map;
 
     FATHOM_ASSIGN(std::shared_ptr<ComputePool> pool, make_pool(options));
+    loaded.identity.threads = pool->threads();
     FATHOM_ASSIGN(std::unique_ptr<Backend> backend, make_backend(options.backend, std::move(pool)));
+    loaded.identity.kernels = fmt::format("{}/{}", backend->name(), FATHOM_VERSION);
+    loaded.identity.model = shape_digest(make_model_shape(config));
 
     MemoryRequest memory{
         .model = model_options(options),
+        .pages = pages,
         // Prompt ends that wait for their choices are states too.
         .sequences = options.engine.sequences_max + kept_forks_max(options.engine.sequences_max),
         .limit_bytes = options.memory_limit_mib << 20};
     const KvLayout layout = make_kv_layout(config, memory.model.storage);
-    memory.pages = choose_pages(options, stack.context_tokens, layout.page_bytes,
-                                plan_memory(*stack.checkpoint, memory));
-    const MemoryPlan plan = plan_memory(*stack.checkpoint, memory);
+    if (pages == 0)
+        memory.pages = choose_pages(options, loaded.context_tokens, layout.page_bytes,
+                                    plan_memory(*loaded.checkpoint, memory));
+    loaded.pages = memory.pages;
+    const MemoryPlan plan = plan_memory(*loaded.checkpoint, memory);
     fmt::print(stderr, "{}", plan.to_text());
     FATHOM_RETURN_IF_ERROR(check_memory_plan(plan));
 
-    FATHOM_ASSIGN(std::unique_ptr<Model> model, Model::load(stack.checkpoint, std::move(token_map),
-                                                            std::move(backend), memory.model));
+    FATHOM_ASSIGN(loaded.model, Model::load(loaded.checkpoint, std::move(token_map),
+                                            std::move(backend), memory.model));
+    return loaded;
+}
+
+namespace {
+
+Result<CostModel> cost_model(const StackOptions& options, LoadedModel& loaded) {
+    if (options.cost_model == "rows") return CostModel{};
+    if (options.cost_model.empty()) return probe_cost_model(*loaded.model, real_clock(), kProbeUs);
+    FATHOM_ASSIGN(const Json file, parse_json_file(options.cost_model));
+    Result<CostModel> cost = read_cost_file(file, loaded.identity);
+    if (!cost.ok()) return cost.status().with_context(options.cost_model);
+    return cost;
+}
+
+}  // namespace
+
+Result<Stack> build_stack(const StackOptions& options) {
+    FATHOM_ASSIGN(LoadedModel loaded, load_model(options));
+    Stack stack;
+    stack.metrics = std::make_unique<MetricsRegistry>();
+    stack.checkpoint = loaded.checkpoint;
+    stack.tokenizer = loaded.tokenizer;
+    stack.context_tokens = loaded.context_tokens;
+    stack.model_name =
+        options.model_name.empty() ? directory_name(options.model_dir) : options.model_name;
     EngineConfig engine = options.engine;
-    engine.pages = memory.pages;
+    engine.pages = loaded.pages;
+    engine.step_budget_us = options.step_budget_ms * 1000;
     FATHOM_ASSIGN(engine.prefill, parse_prefill_mode(options.prefill));
-    FATHOM_ASSIGN(std::unique_ptr<EngineCore> core,
-                  EngineCore::create(std::move(model), engine, real_clock(), stack.metrics.get()));
+    FATHOM_ASSIGN(engine.cost, cost_model(options, loaded));
+    FATHOM_ASSIGN(
+        std::unique_ptr<EngineCore> core,
+        EngineCore::create(std::move(loaded.model), engine, real_clock(), stack.metrics.get()));
     stack.engine = std::make_unique<Engine>(std::move(core));
     return stack;
 }

@@ -1,6 +1,6 @@
 // From a directory to a running engine, in the one order that all commands share:
 //
-//   Checkpoint ─ Tokenizer ─ Engram token map ─ Backend ─ memory plan ─ Model ─ EngineCore ─ Engine
+//   Checkpoint ─ Tokenizer ─ Engram token map ─ Backend ─ memory plan ─ Model ─ cost model ─ Engine
 //
 // The memory plan is printed to stderr before the model is loaded, and a machine with too little is
 // refused with the numbers. Any error names the file or option at fault.
@@ -17,6 +17,8 @@
 #include "gateway/thread_executor.h"
 #include "model/checkpoint.h"
 #include "model/memory_plan.h"
+#include "model/model.h"
+#include "policy/cost_file.h"
 #include "recipe/tokenizer.h"
 
 namespace fathom {
@@ -34,7 +36,11 @@ struct StackOptions {
     std::int64_t kv_tokens = 0;         // in all sequences; 0: as many as are useful and fit
     std::int64_t memory_limit_mib = 0;  // 0: what the machine has available
     std::string prefill = "tail";       // exact | tail | halo
-    EngineConfig engine;                // pages and prefill are set by build_stack
+    // Times of steps: a file of `fathom calibrate`; empty: a probe of half a second at start;
+    // "rows": none, steps are limited by rows alone.
+    std::string cost_model;
+    std::int64_t step_budget_ms = 250;
+    EngineConfig engine;  // pages, prefill, budget and cost are set by build_stack
 };
 
 struct Stack {
@@ -49,6 +55,17 @@ struct Stack {
 };
 
 Result<Stack> build_stack(const StackOptions& options);
+
+// The lower half, for commands that run the model without an engine. Prints and checks the memory
+// plan for `pages`; 0 means as many as an engine would take.
+struct LoadedModel {
+    std::shared_ptr<const Checkpoint> checkpoint;
+    std::shared_ptr<const Tokenizer> tokenizer;
+    std::unique_ptr<Model> model;
+    std::int64_t context_tokens = 0, pages = 0;
+    CostIdentity identity;  // what a cost file must have been measured with
+};
+Result<LoadedModel> load_model(const StackOptions& options, std::int64_t pages = 0);
 
 // The pages that build_stack takes, apart so that it can be tested: what kv_tokens says, else one
 // full context for every sequence, lowered to what fits beside `planned` (a plan without pages) in

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "base/check.h"
+#include "engine/model_shape.h"
 #include "engine/page_pool.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/step_run.h"
+#include "policy/cost_fit.h"
 
 namespace fathom {
 
@@ -34,10 +36,14 @@ struct CoreMetrics {
           step_gap(registry.histogram(
               "fathom_step_gap_seconds",
               "From the end of a step to the beginning of the next while there is work.",
-              {1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 0.1})) {}
+              {1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 0.1})),
+          cost_scale(registry.gauge("fathom_cost_model_scale",
+                                    "Measured step time by predicted, slowly followed; beyond "
+                                    "0.82 to 1.22 calibrate again.")) {}
     Gauge &running, &waiting, &cache_usage;
     Counter &preemptions, &prompt_tokens, &output_tokens;
     Histogram &step_rows, &step_seconds, &step_gap;
+    Gauge& cost_scale;
 };
 
 Status check_config(const EngineConfig& config, const Model& model) {
@@ -49,6 +55,7 @@ Status check_config(const EngineConfig& config, const Model& model) {
     FATHOM_RETURN_IF_ERROR(positive("step_tokens_max", config.step_tokens_max));
     FATHOM_RETURN_IF_ERROR(positive("prefill_chunk_max", config.prefill_chunk_max));
     FATHOM_RETURN_IF_ERROR(positive("waiting_max", config.waiting_max));
+    FATHOM_RETURN_IF_ERROR(positive("step_budget_us", config.step_budget_us));
     if (config.step_tokens_max > model.options().rows_max)
         return invalid_argument("step_tokens_max is {}; the model was loaded for {} rows a step",
                                 config.step_tokens_max, model.options().rows_max);
@@ -88,7 +95,7 @@ class Core final : public EngineCore {
           clock_(clock),
           pool_(std::make_shared<PagePool>(model_->kv_layout(), config.pages)),
           forks_{.kept = 0, .kept_max = kept_forks_max(config.sequences_max)},
-          scheduler_(config, pool_),
+          scheduler_(config, make_model_shape(model_->config()), pool_),
           run_(*model_, clock) {
         if (metrics != nullptr) metrics_ = std::make_unique<CoreMetrics>(*metrics);
     }
@@ -142,6 +149,8 @@ class Core final : public EngineCore {
     // The step in flight, or the next one, follows the last without a pause for lack of work.
     bool followed_ = false;
     std::int64_t last_end_us_ = 0;
+    double predicted_us_ = 0;  // of the step in flight; 0 without a cost model
+    CostCorrection correction_;
     std::vector<Outgoing> outbox_;
     std::uint64_t steps_ = 0, prompt_tokens_ = 0, output_tokens_ = 0;
     std::uint64_t step_us_ = 0, step_gap_us_ = 0;
@@ -263,6 +272,7 @@ bool Core::launch() {
     followed_ = followed_ && !plan.work.empty();
     if (plan.work.empty()) return false;
     scheduler_.commit();
+    predicted_us_ = plan.cost_us;
     run_.prepare(plan.work, *pool_);
     in_flight_ = true;
     return true;
@@ -295,6 +305,9 @@ void Core::count_step() {
         if (metrics_) metrics_->step_gap.observe(1e-6 * static_cast<double>(gap_us));
     }
     last_end_us_ = run_.end_us();
+    correction_.observe(predicted_us_, static_cast<double>(step_us));
+    scheduler_.set_cost_scale(correction_.scale());
+    if (metrics_) metrics_->cost_scale.set(correction_.scale());
 }
 
 // What follows from a sequence's rows: observed logits, a captured prefix, a token, an end.

@@ -5,11 +5,36 @@
 #include <utility>
 
 #include "base/check.h"
+#include "policy/share.h"
 
 namespace fathom {
 
-Scheduler::Scheduler(const EngineConfig& config, std::shared_ptr<PagePool> pool)
-    : config_(config), pool_(std::move(pool)) {}
+namespace {
+
+// One microsecond a row: with a budget of as many as there are rows in a step.
+CostModel cost_in_rows() {
+    CostModel cost;
+    cost.k_us[static_cast<std::size_t>(CostFeature::rows)] = 1;
+    return cost;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const EngineConfig& config, const ModelShape& shape,
+                     std::shared_ptr<PagePool> pool)
+    : config_(config),
+      shape_(shape),
+      cost_(config.cost.known() ? config.cost : cost_in_rows()),
+      pool_(std::move(pool)),
+      step_(shape_) {
+    budget_us_ = static_cast<double>(config.step_tokens_max);
+    if (config.cost.known())
+        budget_us_ =
+            std::max(static_cast<double>(config.step_budget_us), 2 * config.cost.fixed_us(shape_));
+    // Chunks end at block boundaries unless they are to be smaller, or of another size.
+    if (config.prefill_chunk_max % kBlockTokens == 0 && config.step_tokens_max >= kBlockTokens)
+        align_ = kBlockTokens;
+}
 
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
     Sequence* added = sequence.get();
@@ -46,10 +71,14 @@ void Scheduler::begin_plan() {
     plan_.incomplete = false;
     plan_.passed = nullptr;
     rows_left_ = config_.step_tokens_max;
+    step_ = StepFeatures(shape_);
     for (const auto& [order, sequence] : sequences_)
         sequence->release_unlaunched_pages(*pool_);
     plan_decoding();
     plan_prompts();
+    CostModel unscaled = cost_;
+    unscaled.scale = 1;
+    plan_.cost_us = config_.cost.known() && !plan_.work.empty() ? unscaled.cost_us(step_) : 0;
 }
 
 void Scheduler::commit() {
@@ -75,43 +104,85 @@ void Scheduler::plan_decoding() {
         }
         if (!covered) continue;
         plan_.work.push_back({sequence.get(), 1});
+        step_.add(sequence->next_chunk().slice(1));
         --rows_left_;
     }
 }
 
-void Scheduler::plan_prompts() {
-    Sequence* blocked = nullptr;  // the oldest that got no page
-    bool passed = false;
+std::vector<Sequence*> Scheduler::prompts_that_may_run() const {
+    std::vector<Sequence*> prompts;
+    std::int64_t places = config_.sequences_max - running_;
     for (const auto& [order, sequence] : sequences_) {
-        if (rows_left_ == 0) break;
         if (sequence->decoding() || sequence->waits_for_fork() || sequence->rows_left() == 0)
             continue;
-        if (!sequence->running() && running_ == config_.sequences_max) continue;
+        if (!sequence->running()) {
+            if (places == 0) continue;
+            if (may_start(*sequence)) --places;
+        }
+        prompts.push_back(sequence.get());
+    }
+    return prompts;
+}
+
+// How many rows each prompt may run, by time and rows alone.
+std::vector<Scheduler::Chunk> Scheduler::share_step() {
+    const std::vector<Sequence*> prompts = prompts_that_may_run();
+    const CostModel per_slice = cost_.per_slice();
+    const StepFeatures nothing(shape_);
+    const std::int64_t rows_max = std::min(rows_left_, config_.prefill_chunk_max);
+    std::vector<double> needs;
+    for (const Sequence* sequence : prompts) {
+        const ChunkRequest chunk = sequence->next_chunk();
+        StepFeatures alone(shape_);
+        alone.add(chunk.slice(std::min(chunk.remaining, rows_max)));
+        needs.push_back(per_slice.cost_us(alone));
+    }
+    const double others_us = (step_.empty() ? 0 : cost_.cost_us(step_)) + cost_.fixed_us(shape_);
+    const std::vector<double> shares =
+        share_budget(std::max(budget_us_ - others_us, kPromptShare * budget_us_), needs);
+    std::vector<Chunk> chunks;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        const ChunkRequest chunk = prompts[i]->next_chunk();
+        std::int64_t rows = fit_chunk(per_slice, nothing, shares[i], chunk, rows_max, align_);
+        if (i == 0) rows = std::max(rows, std::min({chunk.remaining, rows_max, kBlockTokens}));
+        chunks.push_back({prompts[i], rows});
+    }
+    return chunks;
+}
+
+void Scheduler::plan_prompts() {
+    if (rows_left_ == 0) return;
+    Sequence* blocked = nullptr;  // the oldest that got no page
+    bool passed = false;
+    for (const Chunk& chunk : share_step()) {
+        if (rows_left_ == 0) break;
+        Sequence& sequence = *chunk.sequence;
+        if (chunk.rows == 0 || (!sequence.running() && running_ == config_.sequences_max)) continue;
         const bool may_take_pages = blocked == nullptr || blocked->passes < kPassesMax;
-        const std::int64_t pages_before = sequence->pages();
-        const std::int64_t count = plan_prompt_rows(*sequence, may_take_pages);
+        const std::int64_t pages_before = sequence.pages();
+        const std::int64_t count = plan_prompt_rows(sequence, chunk.rows, may_take_pages);
         if (count == 0) {
-            if (blocked == nullptr) blocked = sequence.get();
+            if (blocked == nullptr) blocked = &sequence;
             continue;
         }
-        if (blocked != nullptr && sequence->pages() > pages_before) passed = true;
-        plan_.work.push_back({sequence.get(), count});
+        if (blocked != nullptr && sequence.pages() > pages_before) passed = true;
+        step_.add(sequence.next_chunk().slice(count));
+        plan_.work.push_back({&sequence, count});
         rows_left_ -= count;
     }
     if (passed) plan_.passed = blocked;
 }
 
 // Starts the sequence if need be and gives it pages for its next chunk; 0 when it cannot run.
-std::int64_t Scheduler::plan_prompt_rows(Sequence& sequence, bool may_take_pages) {
+std::int64_t Scheduler::plan_prompt_rows(Sequence& sequence, std::int64_t rows,
+                                         bool may_take_pages) {
     if (!sequence.running()) {
         if (!may_take_pages || !may_start(sequence)) return 0;
         sequence.start(*pool_);
         ++running_;
     }
-    const std::int64_t wanted =
-        std::min(std::min(sequence.rows_left(), rows_left_),
-                 std::min(config_.prefill_chunk_max, sequence.rows_before_chunk_end()));
-    const std::int64_t end = sequence.rows_done() + wanted;
+    const std::int64_t end =
+        sequence.rows_done() + std::min({rows, rows_left_, sequence.rows_left()});
     while (sequence.covered_rows() < end && may_take_pages && take_page(sequence)) {
     }
     return std::min(end, sequence.covered_rows()) - sequence.rows_done();

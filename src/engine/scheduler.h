@@ -4,10 +4,12 @@
 //   1. Every decoding sequence, oldest first, gets one row (as far as step_tokens_max goes). If it
 //   needs a page and none is free,
 //      the youngest running sequence behind it is preempted; without one it waits this step.
-//   2. Prompts (and teacher-forced outputs), oldest first, get chunks from the rows that are left,
-//      a new request also one of the sequences_max places. A chunk shrinks to the pages it can
-//      get. Who gets none is passed by those behind it, but at most kPassesMax times: then nobody
-//      behind it takes pages until it has run.
+//   2. Prompts (and teacher-forced outputs) share what is left of the step's time by the cost model
+//      (policy/share.h; at least kPromptShare of the budget, so that decoding never starves them),
+//      and of its rows. The oldest gets a block at least. Oldest first they then take pages, a new
+//      request also one of the sequences_max places. A chunk shrinks to the pages it can get. Who
+//      gets none is passed by those behind it, but at most kPassesMax times: then nobody behind it
+//      takes pages until it has run.
 //   3. If nothing was planned although requests are there, they stand in each other's way: the
 //      youngest running sequence is preempted, and when none is left the youngest waiting request
 //      gives up its prefix, until the oldest request can run.
@@ -30,10 +32,12 @@
 #include "engine/page_pool.h"
 #include "engine/sequence.h"
 #include "engine/types.h"
+#include "policy/cost_model.h"
 
 namespace fathom {
 
 inline constexpr std::int64_t kPassesMax = 32;
+inline constexpr double kPromptShare = 0.25;
 
 struct StepWork {
     Sequence* sequence = nullptr;
@@ -47,12 +51,13 @@ struct StepPlan {
     std::vector<Sequence*> evicted;
     // A sequence in flight stood in the way: plan again when its step has retired.
     bool incomplete = false;
+    double cost_us = 0;          // predicted with scale 1; 0 without a cost model
     Sequence* passed = nullptr;  // got no page while younger ones did
 };
 
 class Scheduler {
   public:
-    Scheduler(const EngineConfig& config, std::shared_ptr<PagePool> pool);
+    Scheduler(const EngineConfig& config, const ModelShape& shape, std::shared_ptr<PagePool> pool);
 
     void add(std::unique_ptr<Sequence> sequence);                // its id is not in use
     Sequence* find(std::uint64_t id) const;                      // nullptr when unknown
@@ -64,6 +69,8 @@ class Scheduler {
     const StepPlan& last_plan() const { return plan_; }
     // The plan is about to run: counts who was passed.
     void commit();
+
+    void set_cost_scale(double scale) { cost_.scale = scale; }
 
     // Every request in order of arrival. The map must not be changed meanwhile.
     const std::map<std::uint64_t, std::unique_ptr<Sequence>>& sequences() const {
@@ -78,7 +85,13 @@ class Scheduler {
     void begin_plan();
     void plan_decoding();
     void plan_prompts();
-    std::int64_t plan_prompt_rows(Sequence& sequence, bool may_take_pages);
+    struct Chunk {
+        Sequence* sequence = nullptr;
+        std::int64_t rows = 0;  // what its share of the step allows
+    };
+    std::vector<Chunk> share_step();
+    std::vector<Sequence*> prompts_that_may_run() const;
+    std::int64_t plan_prompt_rows(Sequence& sequence, std::int64_t rows, bool may_take_pages);
     void unblock();
     bool take_back_a_prefix();
 
@@ -89,6 +102,10 @@ class Scheduler {
     Sequence* youngest_running_behind(const Sequence& sequence) const;
 
     const EngineConfig config_;
+    const ModelShape shape_;
+    CostModel cost_;  // in rows when none is known
+    double budget_us_ = 0;
+    std::int64_t align_ = 1;
     std::shared_ptr<PagePool> pool_;
     std::map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;  // by order of arrival
     std::map<std::uint64_t, Sequence*> by_id_;
@@ -96,6 +113,7 @@ class Scheduler {
     std::uint64_t preemptions_ = 0;
 
     StepPlan plan_;
+    StepFeatures step_;  // of what is planned so far
     std::int64_t rows_left_ = 0;
 };
 

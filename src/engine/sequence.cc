@@ -107,6 +107,23 @@ std::int64_t Sequence::rows_before_chunk_end() const {
     return next == chunk_ends_.end() ? kNever : *next - rows_done();
 }
 
+ChunkRequest Sequence::next_chunk() const {
+    ChunkRequest chunk;
+    if (!running() && starts_from_fork()) {
+        chunk.context = chunk.decoder_begin = prompt_tokens_ - 1;
+        chunk.remaining = 1;
+        return chunk;
+    }
+    chunk.context = rows_done();
+    chunk.remaining = std::min(rows_left(), rows_before_chunk_end());
+    chunk.decoder_begin = decoder_runs_all() ? rows_done() : plan_.anchors.decoder_floor;
+    chunk.encoder_floor = plan_.anchors.encoder_floor;
+    chunk.decoder_floor = plan_.anchors.decoder_floor;
+    chunk.first = rows_done() == plan_.first_row;
+    chunk.samples = chunk.remaining == rows_left() && committed_end_ == FinishReason::none;
+    return chunk;
+}
+
 void Sequence::release_unlaunched_pages(PagePool& pool) {
     if (!running()) return;
     for (; pages_.size() > state_->pages.size(); pages_.pop_back())

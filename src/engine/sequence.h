@@ -78,6 +78,9 @@ class Sequence {
     // A run longer than this would pass a position where a chunk must end.
     std::int64_t rows_before_chunk_end() const;
 
+    // The chunk that ends where the next one must: for the cost of its rows.
+    ChunkRequest next_chunk() const;
+
     // Pages. `pages()` counts shared ones, which come first.
     std::int64_t pages() const { return static_cast<std::int64_t>(pages_.size()); }
     std::int64_t shared_pages() const { return plan_.anchors.hit_tokens / kPageTokens; }

@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "model/kv_cache.h"
+#include "policy/cost_model.h"
 
 namespace fathom {
 
@@ -177,13 +178,17 @@ class EventSink {
 };
 
 struct EngineConfig {
-    std::int64_t pages = 0;                // KV pages in the arena
-    std::int64_t sequences_max = 64;       // live sequences
-    std::int64_t step_tokens_max = 512;    // rows in a step, decode rows included
-    std::int64_t prefill_chunk_max = 512;  // rows of one prompt in a step
+    std::int64_t pages = 0;                 // KV pages in the arena
+    std::int64_t sequences_max = 64;        // live sequences
+    std::int64_t step_tokens_max = 2048;    // rows in a step, decode rows included
+    std::int64_t prefill_chunk_max = 2048;  // rows of one prompt in a step
     std::int64_t waiting_max = 1024;  // queued requests; more are refused with resource_exhausted
     PrefillMode prefill = PrefillMode::tail;
     std::int64_t tail_tokens = 140;  // floor: window + γ + 1
+    // How long a step with prompts should take, by `cost`; one that would pay more for its fixed
+    // part than for its rows takes twice the fixed part. Without a known cost, rows alone limit it.
+    std::int64_t step_budget_us = 250'000;
+    CostModel cost;
 };
 
 struct EngineStats {

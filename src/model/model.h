@@ -54,7 +54,7 @@ class Probe {
 struct ModelOptions {
     Numerics numerics;
     CacheStorage storage = CacheStorage::packed;  // f32 is forced by NumericMode::fp32
-    std::int64_t rows_max = 512;                  // rows in one step
+    std::int64_t rows_max = 2048;                 // rows in one step
 };
 
 class Model {
