@@ -43,7 +43,7 @@ bool is_monotone(const CostModel& model, const ModelShape& shape) {
 }  // namespace
 
 bool CostGates::passed() const {
-    return used > kCostFeatures && mean_error <= kMeanErrorMax && p99_error <= kP99ErrorMax &&
+    return used >= kSamplesMin && mean_error <= kMeanErrorMax && p99_error <= kP99ErrorMax &&
            monotone;
 }
 
@@ -59,7 +59,7 @@ CostFit fit_cost_model(std::span<const CostSample> samples, const ModelShape& sh
     std::vector<CostSample> steady;
     for (const CostSample& sample : samples)
         if (sample.spread <= kSpreadMax) steady.push_back(sample);
-    if (steady.size() <= kCostFeatures) steady.assign(samples.begin(), samples.end());
+    if (steady.size() < kSamplesMin) steady.assign(samples.begin(), samples.end());
 
     std::vector<double> rows, targets, weights;
     for (const CostSample& sample : steady) {

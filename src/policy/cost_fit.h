@@ -27,13 +27,14 @@ struct CostGates {
     bool passed() const;
     std::string to_text() const;
 };
+inline constexpr std::size_t kSamplesMin = 2 * kCostFeatures;
 inline constexpr double kMeanErrorMax = 0.05, kP99ErrorMax = 0.12;
 
 struct CostFit {
     CostModel model;
     CostGates gates;
 };
-// With fewer steady samples than coefficients, the unsteady ones are used too; they then fail the
+// With fewer steady samples than kSamplesMin the unsteady ones are used too; they then fail the
 // gate by their errors.
 CostFit fit_cost_model(std::span<const CostSample> samples, const ModelShape& shape);
 
