@@ -40,13 +40,22 @@ class QueryScorer {
     }
 
     void run(std::int64_t begin, std::int64_t end) const {
+        const PagedRows& keys = query_.keys;
+        const std::int64_t value_bytes = kv_value_bytes(keys.format, keys.dim);
+        const std::int64_t scale_bytes = kv_scale_bytes(keys.format, keys.dim);
+        std::int64_t page = 0, row = keys.rows_per_page, left = 0;  // left: rows up to a jump
         for (std::int64_t j = begin; j < end; j += kIndexKeys) {
             const std::int64_t count = std::min(kIndexKeys, end - j);
             const std::uint8_t *values[kIndexKeys], *scales[kIndexKeys];
-            for (std::int64_t i = 0; i < count; ++i) {
-                const KvRow key = query_.keys.row(position_of(j + i));
-                values[i] = key.values;
-                scales[i] = key.scales;
+            for (std::int64_t i = 0; i < count; ++i, ++row, --left) {
+                if (left == 0 || row == keys.rows_per_page) {
+                    const std::int64_t position = position_of(j + i, &left);
+                    page = position / keys.rows_per_page;
+                    row = position % keys.rows_per_page;
+                }
+                const std::uint8_t* p = keys.pages[static_cast<std::size_t>(page)];
+                values[i] = p + keys.values_offset + row * value_bytes;
+                scales[i] = p + keys.scales_offset + row * scale_bytes;
             }
             float scores[kIndexKeys];
             const std::uint32_t odd =
@@ -59,10 +68,16 @@ class QueryScorer {
     }
 
   private:
+    // The position of number j, and how many numbers from there on have the positions that follow.
     // Only the last block can be cut short by `visible`, so number j lies in block j / block_size.
-    std::int64_t position_of(std::int64_t j) const {
-        if (query_.blocks.empty()) return j;
-        return query_.blocks[j / query_.block_size] * query_.block_size + j % query_.block_size;
+    std::int64_t position_of(std::int64_t j, std::int64_t* run_length) const {
+        if (query_.blocks.empty()) {
+            *run_length = query_.visible - j;
+            return j;
+        }
+        const std::int64_t offset = j % query_.block_size;
+        *run_length = query_.block_size - offset;
+        return query_.blocks[j / query_.block_size] * query_.block_size + offset;
     }
 
     // 2^(byte − 127), exact also where fp32 would need a denormal.

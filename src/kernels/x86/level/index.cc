@@ -12,8 +12,9 @@ namespace {
 constexpr std::int64_t kQuads = kGroup / 4;  // of a group: four codes each
 
 // Scale bytes whose products with each other and with group sums stay normal.
+constexpr int kLowByte = 64, kHighByte = 190;
 bool in_range(int byte) {
-    return byte >= 64 && byte <= 190;
+    return byte >= kLowByte && byte <= kHighByte;
 }
 
 bool prepare(const std::uint16_t* q, const IndexQuery& query) {
@@ -48,17 +49,19 @@ bool prepare(const std::uint16_t* q, const IndexQuery& query) {
     return true;
 }
 
-// Key scales of a group as powers of two, for `count` keys; the others are 0. Returns the keys
-// whose byte is out of range.
-std::uint32_t key_scales(const std::uint8_t* const* scales, std::int64_t g, std::int64_t count,
-                         float* out) {
-    std::uint32_t odd = 0;
-    for (std::int64_t j = 0; j < count; ++j) {
-        const int byte = scales[j][g];
-        odd |= static_cast<std::uint32_t>(!in_range(byte)) << j;
-        out[j] = power_scale(byte);
+// Scale bytes g .. g+3 of `count` keys, one key a lane; of missing keys and groups those of 1.
+void gather_scales(const std::uint8_t* const* scales, std::int64_t g, std::int64_t groups,
+                   std::int64_t count, std::int64_t lanes, std::uint32_t* out) {
+    constexpr std::uint32_t kOnes = 0x7f7f7f7f;
+    for (std::int64_t j = 0; j < lanes; ++j) {
+        out[j] = kOnes;
+        if (j >= count) continue;
+        if (groups - g >= 4) {
+            __builtin_memcpy(out + j, scales[j] + g, 4);
+        } else {
+            __builtin_memcpy(out + j, scales[j] + g, static_cast<std::size_t>(groups - g));
+        }
     }
-    return odd;
 }
 
 #if defined(__AVX512BF16__)
@@ -103,13 +106,21 @@ std::uint32_t score(const IndexQuery& query, const std::uint8_t* const* values,
                     image + v * kLanes);
     }
     std::uint32_t odd = 0;
+    alignas(64) std::uint32_t bytes[kIndexKeys];
     for (std::int64_t g = 0; g < query.groups; ++g) {
-        alignas(64) float key_scale[kIndexKeys] = {};
-        odd |= key_scales(scales, g, count, key_scale);
+        if (g % 4 == 0) gather_scales(scales, g, query.groups, count, kIndexKeys, bytes);
         __m512i keys[kQuads][kVectors];
         __m512 key_factor[kVectors];
         for (int v = 0; v < kVectors; ++v) {
-            key_factor[v] = _mm512_load_ps(key_scale + v * kLanes);
+            const __m512i byte = _mm512_and_si512(
+                _mm512_srl_epi32(_mm512_load_si512(bytes + v * kLanes),
+                                 _mm_cvtsi64_si128(8 * (g % 4))),
+                _mm512_set1_epi32(255));
+            key_factor[v] = _mm512_castsi512_ps(_mm512_slli_epi32(byte, 23));
+            odd |= static_cast<std::uint32_t>(_mm512_cmpgt_epu32_mask(
+                       _mm512_sub_epi32(byte, _mm512_set1_epi32(kLowByte)),
+                       _mm512_set1_epi32(kHighByte - kLowByte)))
+                   << (v * kLanes);
 #pragma GCC unroll 8
             for (std::int64_t i = 0; i < kQuads; ++i)
                 keys[i][v] = _mm512_loadu_si512(image + (g * kQuads + i) * kIndexKeys + v * kLanes);
@@ -183,10 +194,18 @@ std::uint32_t score_eight(const IndexQuery& query, const std::uint8_t* const* va
     expand_keys(values, count, query.groups, image);
     const __m256i ones = _mm256_set1_epi16(1);
     std::uint32_t odd = 0;
+    alignas(32) std::uint32_t bytes[8];
     for (std::int64_t g = 0; g < query.groups; ++g) {
-        alignas(32) float key_scale[8] = {};
-        odd |= key_scales(scales, g, count, key_scale);
-        const __m256 key_factor = _mm256_load_ps(key_scale);
+        if (g % 4 == 0) gather_scales(scales, g, query.groups, count, 8, bytes);
+        const __m256i byte = _mm256_and_si256(
+            _mm256_srl_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(bytes)),
+                             _mm_cvtsi64_si128(8 * (g % 4))),
+            _mm256_set1_epi32(255));
+        const __m256 key_factor = _mm256_castsi256_ps(_mm256_slli_epi32(byte, 23));
+        const __m256i outside = _mm256_or_si256(
+            _mm256_cmpgt_epi32(_mm256_set1_epi32(kLowByte), byte),
+            _mm256_cmpgt_epi32(byte, _mm256_set1_epi32(kHighByte)));
+        odd |= static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(outside)));
         __m256i keys[kQuads];
 #pragma GCC unroll 8
         for (std::int64_t i = 0; i < kQuads; ++i) {
