@@ -33,7 +33,7 @@ inline constexpr std::int64_t kBf16TileBytes = 4096;
 // Rows that one call of LinearKernels::product takes at most.
 inline constexpr std::int64_t kProductRowsMax = 240;
 // From so many rows on, x_is_moderate may save time.
-inline constexpr std::int64_t kFoldRows = 48;
+inline constexpr std::int64_t kFoldRows = 18;
 // What it needs as scratch.
 inline constexpr std::int64_t kProductScratchBytes = std::int64_t{512} << 10;
 

@@ -48,12 +48,12 @@ void clear(float* sums, std::int64_t rows) {
         store(sums + i, zero());
 }
 
-#if defined(__AVX512BF16__)
-
 // The pass after this one reads the same panel, which is near by then.
 const std::uint8_t* after_pass(const PanelProduct& a, bool last) {
     return last ? a.next : nullptr;
 }
+
+#if defined(__AVX512BF16__)
 
 void direct_fp4(const PanelProduct& a) {
     in_passes<kFp4RowsMax>(a.rows, [&]<int R>(std::int64_t first, bool last) {
@@ -143,9 +143,9 @@ void blocked(const PanelProduct& a) {
 void product(const PanelProduct& a) {
     switch (a.format) {
         case TileFormat::fp4:
-            return a.rows < kExpandRows ? direct_fp4(a) : blocked(a);
+            return a.rows < kFp4ExpandRows ? direct_fp4(a) : blocked(a);
         case TileFormat::fp8:
-            return a.rows < kExpandRows ? direct_fp8(a) : blocked(a);
+            return a.rows < kFp8ExpandRows ? direct_fp8(a) : blocked(a);
         case TileFormat::bf16:
             break;
     }
@@ -170,16 +170,16 @@ void widen_rows(const PanelProduct& a, std::int64_t first, std::int64_t rows, st
     }
 }
 
-// K in parts whose inputs fit the scratch; the running sums go on.
 template <class Decoder>
 void direct_rows(const Decoder& decoder, const PanelProduct& a) {
     auto* const values = static_cast<float*>(a.scratch);
-    in_passes<kDirectRows>(a.rows, [&]<int R>(std::int64_t, bool) {
+    in_passes<kDirectRows>(a.rows, [&]<int R>(std::int64_t first, bool last) {
         const float* x[R];
-        widen_rows(a, 0, R, 0, a.tiles * kTileInputs, values, x);
-        const Ahead ahead(a.panel, panel_bytes(a), a.next);
-        constexpr int kTogether = R == 1 ? 4 : R == 2 ? 2 : 1;
-        direct<Decoder, R, kTogether>(decoder, a.panel, a.tiles, x, ahead, a.sums);
+        widen_rows(a, first, R, 0, a.tiles * kTileInputs, values, x);
+        const Ahead ahead(a.panel, panel_bytes(a), after_pass(a, last));
+        constexpr int kTogether = R == 1 ? Decoder::kTogether : R == 2 ? Decoder::kTogether / 2 : 1;
+        direct<Decoder, R, kTogether>(decoder, a.panel, a.tiles, x, ahead,
+                                      a.sums + first * kPanelRows);
     });
 }
 

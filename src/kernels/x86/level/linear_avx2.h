@@ -32,12 +32,15 @@ inline __m256 odd_of(__m256i pairs) {
     return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)));
 }
 
-// A decoder of one format: 8 rows of a line as floats, inputs ascending, and the scales of a row
-// group in a tile. kInputs is how many inputs a line holds.
+// A decoder of one format: the bf16 images of 8 rows of a line, two to a 32-bit lane, from which
+// weight() makes the floats of input k; and the scales of a row group in a tile. kInputs is how
+// many inputs a line holds, kTogether how many row groups one row is multiplied with at a time, so
+// that there are enough chains and registers.
 
 class Fp4Decoder {
   public:
     static constexpr int kInputs = 8;
+    static constexpr int kTogether = 4;
     static constexpr std::int64_t kTileBytes = kFp4TileBytes;
 
     Fp4Decoder()
@@ -58,7 +61,8 @@ class Fp4Decoder {
         return {scale(_mm256_cvtepu8_epi32(bytes)),
                 scale(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
     }
-    void decode(__m256i codes, __m256 (&w)[8]) const {
+    // Word 0 of a lane's bytes in `words` is input k, word 1 input k + 4: see weight().
+    void decode(__m256i codes, __m256i (&words)[4]) const {
         const __m256i nibble = _mm256_set1_epi8(15);
         const __m256i part[2] = {_mm256_and_si256(codes, nibble),
                                  _mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble)};
@@ -66,16 +70,16 @@ class Fp4Decoder {
         for (int i = 0; i < 2; ++i) {
             const __m256i low = _mm256_shuffle_epi8(low_, part[i]);
             const __m256i high = _mm256_shuffle_epi8(high_, part[i]);
-            // Pairs 0 and 1 come from the low bytes of the halves, 2 and 3 from the high ones.
-            const __m256i first = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi16(0xff)),
-                                                  _mm256_slli_epi16(high, 8));
-            const __m256i second = _mm256_or_si256(
-                _mm256_srli_epi16(low, 8), _mm256_andnot_si256(_mm256_set1_epi16(0xff), high));
-            w[2 * i] = even_of(first);
-            w[2 * i + 1] = odd_of(first);
-            w[2 * i + 4] = even_of(second);
-            w[2 * i + 5] = odd_of(second);
+            // Rows 0, 1 and 2, 3 of a 128-bit lane: even inputs in one 32-bit lane, odd in the
+            // next.
+            const __m256 a = _mm256_castsi256_ps(_mm256_unpacklo_epi8(low, high));
+            const __m256 b = _mm256_castsi256_ps(_mm256_unpackhi_epi8(low, high));
+            words[2 * i] = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
+            words[2 * i + 1] = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd));
         }
+    }
+    static __m256 weight(const __m256i (&words)[4], int k) {
+        return k < 4 ? even_of(words[k]) : odd_of(words[k - 4]);
     }
 
   private:
@@ -91,6 +95,7 @@ class Fp4Decoder {
 class Fp8Decoder {
   public:
     static constexpr int kInputs = 4;
+    static constexpr int kTogether = 2;
     static constexpr std::int64_t kTileBytes = kFp8TileBytes;
 
     static const std::uint8_t* tile(const std::uint8_t* panel, std::int64_t t) {
@@ -111,26 +116,24 @@ class Fp8Decoder {
     }
     // Normal codes: high byte s·128 + 60 + e/2, low byte (e%2, mantissa)·16. For e = 0 both are
     // corrected by tables of the mantissa; the NaN code gets an exponent of ones.
-    void decode(__m256i codes, __m256 (&w)[4]) const {
-        const __m256i nibble = _mm256_set1_epi8(15);
-        const __m256i last = _mm256_and_si256(codes, nibble);
-        const __m256i first = _mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble);
-        __m256i low = _mm256_shuffle_epi8(low_, last);
-        __m256i high = _mm256_shuffle_epi8(high_, first);
-        const __m256i normal = _mm256_cmpgt_epi8(_mm256_and_si256(codes, _mm256_set1_epi8(0x78)),
-                                                 _mm256_setzero_si256());
-        const __m256i subnormal = _mm256_or_si256(last, normal);  // else looks up zero
-        low = _mm256_xor_si256(low, _mm256_shuffle_epi8(fix_low_, subnormal));
-        high = _mm256_xor_si256(high, _mm256_shuffle_epi8(fix_high_, subnormal));
-        const __m256i magnitude = _mm256_set1_epi8(0x7f);
-        high =
-            _mm256_or_si256(high, _mm256_cmpeq_epi8(_mm256_and_si256(codes, magnitude), magnitude));
-        const __m256i pairs[2] = {_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high)};
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; ++i) {
-            w[2 * i] = even_of(pairs[i]);
-            w[2 * i + 1] = odd_of(pairs[i]);
-        }
+    void decode(__m256i codes, __m256i (&pairs)[2]) const {
+        const __m256i all_but_sign = _mm256_set1_epi8(0x7f);
+        // A lookup takes the low four bits of an index, and gives zero where its top bit is set.
+        const __m256i magnitude = _mm256_and_si256(codes, all_but_sign);
+        const __m256i first = _mm256_and_si256(_mm256_srli_epi16(codes, 4), _mm256_set1_epi8(15));
+        const __m256i normal = _mm256_cmpgt_epi8(magnitude, _mm256_set1_epi8(7));
+        const __m256i mantissa = _mm256_or_si256(magnitude, normal);
+        const __m256i nan = _mm256_cmpeq_epi8(magnitude, all_but_sign);
+        const __m256i low = _mm256_xor_si256(_mm256_shuffle_epi8(low_, magnitude),
+                                             _mm256_shuffle_epi8(fix_low_, mantissa));
+        const __m256i high =
+            _mm256_or_si256(nan, _mm256_xor_si256(_mm256_shuffle_epi8(high_, first),
+                                                  _mm256_shuffle_epi8(fix_high_, mantissa)));
+        pairs[0] = _mm256_unpacklo_epi8(low, high);
+        pairs[1] = _mm256_unpackhi_epi8(low, high);
+    }
+    static __m256 weight(const __m256i (&pairs)[2], int k) {
+        return k % 2 == 0 ? even_of(pairs[k / 2]) : odd_of(pairs[k / 2]);
     }
 
   private:
@@ -147,6 +150,7 @@ class Fp8Decoder {
 class Bf16Decoder {
   public:
     static constexpr int kInputs = 2;
+    static constexpr int kTogether = 4;
     static constexpr std::int64_t kTileBytes = kBf16TileBytes;
 
     static const std::uint8_t* tile(const std::uint8_t* panel, std::int64_t t) {
@@ -156,9 +160,9 @@ class Bf16Decoder {
         return tile + (kGroups * l + b) * kLineBytes;
     }
     static F16 scales(const std::uint8_t*, std::int64_t, int) { return all(1.0f); }
-    void decode(__m256i codes, __m256 (&w)[2]) const {
-        w[0] = even_of(codes);
-        w[1] = odd_of(codes);
+    void decode(__m256i codes, __m256i (&pairs)[1]) const { pairs[0] = codes; }
+    static __m256 weight(const __m256i (&pairs)[1], int k) {
+        return k == 0 ? even_of(pairs[0]) : odd_of(pairs[0]);
     }
 };
 
@@ -189,16 +193,19 @@ inline void direct(const Decoder& decoder, const std::uint8_t* panel, std::int64
                     prefetch(ahead.of(line));
 #pragma GCC unroll 2
                     for (int half = 0; half < 2; ++half) {
-                        __m256 w[kInputs];
-                        decoder.decode(load_half(line + half * 32), w);
+                        __m256i v[kInputs / 2];
+                        decoder.decode(load_half(line + half * 32), v);
+                        const std::int64_t first_input = t * kTileInputs + l * kInputs;
 #pragma GCC unroll 4
-                        for (int r = 0; r < R; ++r) {
-                            const float* in = x[r] + t * kTileInputs + l * kInputs;
-                            __m256& s = half == 0 ? sum[r][g].a : sum[r][g].b;
+                        for (int p = 0; p < kInputs; p += 2) {
+                            const __m256 odd = Decoder::weight(v, p + 1);
+                            const __m256 even = Decoder::weight(v, p);
 #pragma GCC unroll 4
-                            for (int k = 0; k < kInputs; k += 2) {
-                                s = _mm256_fmadd_ps(_mm256_broadcast_ss(in + k + 1), w[k + 1], s);
-                                s = _mm256_fmadd_ps(_mm256_broadcast_ss(in + k), w[k], s);
+                            for (int r = 0; r < R; ++r) {
+                                const float* in = x[r] + first_input + p;
+                                __m256& s = half == 0 ? sum[r][g].a : sum[r][g].b;
+                                s = _mm256_fmadd_ps(_mm256_broadcast_ss(in + 1), odd, s);
+                                s = _mm256_fmadd_ps(_mm256_broadcast_ss(in), even, s);
                             }
                         }
                     }
@@ -231,11 +238,13 @@ inline void expand(const Decoder& decoder, const std::uint8_t* panel, std::int64
                 const std::uint8_t* line = Decoder::line(tile, l, b);
 #pragma GCC unroll 2
                 for (int half = 0; half < 2; ++half) {
-                    __m256 w[kInputs];
-                    decoder.decode(load_half(line + half * 32), w);
+                    __m256i v[kInputs / 2];
+                    decoder.decode(load_half(line + half * 32), v);
 #pragma GCC unroll 8
-                    for (int k = 0; k < kInputs; ++k)
-                        _mm256_store_ps(to + (l * kInputs + k) * kLanes + half * 8, w[k]);
+                    for (int k = 0; k < kInputs; ++k) {
+                        _mm256_store_ps(to + (l * kInputs + k) * kLanes + half * 8,
+                                        Decoder::weight(v, k));
+                    }
                 }
             }
         }

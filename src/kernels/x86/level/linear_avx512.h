@@ -16,8 +16,9 @@ inline constexpr int kGroups = 4;      // row groups of a panel
 inline constexpr int kFp4RowsMax = 5;  // of one direct pass
 inline constexpr int kFp8RowsMax = 8;
 inline constexpr int kDenseRows = 6;
-inline constexpr std::int64_t kBlockTiles = 8;          // expanded at a time: 32 KiB
-inline constexpr std::int64_t kExpandRows = kFoldRows;  // the expanded block is worth it
+inline constexpr std::int64_t kBlockTiles = 8;  // expanded at a time: 32 KiB
+// Rows from which on the expanded block is worth it.
+inline constexpr std::int64_t kFp4ExpandRows = kFoldRows, kFp8ExpandRows = 30;
 
 inline __m512 dot(__m512 sum, __m512i w, __m512i x) {
     return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x);
