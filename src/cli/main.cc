@@ -24,6 +24,7 @@ constexpr Command kCommands[] = {
     {"inspect", "say what a checkpoint is and check it", run_inspect},
     {"verify", "compare this machine's results with reference results", run_verify},
     {"calibrate", "measure step times for the scheduler's cost model", run_calibrate},
+    {"pack", "write a checkpoint's weights as the kernels read them", run_pack},
     {"make-model", "write a made-up checkpoint to measure with", run_make_model},
     {"config", "print the effective configuration (config dump)", run_config},
 };

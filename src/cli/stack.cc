@@ -12,6 +12,8 @@
 #include "engine/model_shape.h"
 #include "kernels/ops.h"
 #include "model/model.h"
+#include "model/packed_file.h"
+#include "model/weights.h"
 #include "recipe/engram_token_map.h"
 
 namespace fathom {
@@ -45,6 +47,20 @@ Result<std::int64_t> context_length(const StackOptions& options, const ModelConf
     return options.context_tokens > 0 ? options.context_tokens : config.max_positions;
 }
 
+// Null without one: weights are then packed at load.
+Result<std::shared_ptr<const PackedFile>> open_packed_file(const StackOptions& options,
+                                                           const Checkpoint& checkpoint,
+                                                           const Backend& backend) {
+    std::string path = options.packed_file;
+    if (path.empty()) {
+        std::error_code ignored;
+        path = default_packed_file(options.model_dir);
+        if (backend.image_layout().empty() || !std::filesystem::exists(path, ignored))
+            return std::shared_ptr<const PackedFile>();
+    }
+    return PackedFile::open(path, checkpoint, backend);
+}
+
 Result<std::shared_ptr<ComputePool>> make_pool(const StackOptions& options) {
     ComputePoolOptions pool;
     pool.topology = CpuTopology::detect();
@@ -58,6 +74,10 @@ Result<std::shared_ptr<ComputePool>> make_pool(const StackOptions& options) {
 }
 
 }  // namespace
+
+std::string default_packed_file(const std::string& model_dir) {
+    return model_dir + "/model.packed";
+}
 
 std::int64_t choose_pages(const StackOptions& options, std::int64_t context_tokens,
                           std::int64_t page_bytes, const MemoryPlan& planned) {
@@ -88,16 +108,25 @@ Result<LoadedModel> load_model(const StackOptions& options, std::int64_t pages) 
 
     FATHOM_ASSIGN(std::shared_ptr<ComputePool> pool, make_pool(options));
     loaded.identity.threads = pool->threads();
-    FATHOM_ASSIGN(std::unique_ptr<Backend> backend, make_backend(options.backend, std::move(pool)));
+    // The checking mode runs on the oracle anyway, which needs no packed weights.
+    const bool checking = options.numeric_mode == "fp32" && options.backend == "auto";
+    FATHOM_ASSIGN(std::unique_ptr<Backend> backend,
+                  make_backend(checking ? "reference" : options.backend, std::move(pool)));
     loaded.identity.kernels = fmt::format("{}/{}", backend->name(), FATHOM_VERSION);
     loaded.identity.model = shape_digest(make_model_shape(config));
 
+    FATHOM_ASSIGN(const std::shared_ptr<const PackedFile> packed,
+                  open_packed_file(options, *loaded.checkpoint, *backend));
     MemoryRequest memory{
         .model = model_options(options),
         .pages = pages,
         // Prompt ends that wait for their choices are states too.
         .sequences = options.engine.sequences_max + kept_forks_max(options.engine.sequences_max),
         .limit_bytes = options.memory_limit_mib << 20};
+    if (packed != nullptr)
+        memory.packed_file_bytes = packed->bytes();
+    else
+        memory.packed_bytes = packed_weight_bytes(*loaded.checkpoint, *backend);
     const KvLayout layout = make_kv_layout(config, memory.model.storage);
     if (pages == 0)
         memory.pages = choose_pages(options, loaded.context_tokens, layout.page_bytes,
@@ -108,7 +137,7 @@ Result<LoadedModel> load_model(const StackOptions& options, std::int64_t pages) 
     FATHOM_RETURN_IF_ERROR(check_memory_plan(plan));
 
     FATHOM_ASSIGN(loaded.model, Model::load(loaded.checkpoint, std::move(token_map),
-                                            std::move(backend), memory.model));
+                                            std::move(backend), memory.model, packed));
     return loaded;
 }
 

@@ -26,6 +26,7 @@ namespace fathom {
 struct StackOptions {
     std::string model_dir;
     std::string model_name;                // empty: the directory's name
+    std::string packed_file;               // empty: default_packed_file() where it exists
     std::string numeric_mode = "real";     // real | fp32 (kernels/numerics.h)
     std::string cache_storage = "packed";  // packed | bf16
     std::string backend = "auto";
@@ -66,6 +67,9 @@ struct LoadedModel {
     CostIdentity identity;  // what a cost file must have been measured with
 };
 Result<LoadedModel> load_model(const StackOptions& options, std::int64_t pages = 0);
+
+// Where `fathom pack` puts the packed weights of a checkpoint, and where they are looked for.
+std::string default_packed_file(const std::string& model_dir);
 
 // The pages that build_stack takes, apart so that it can be tested: what kv_tokens says, else one
 // full context for every sequence, lowered to what fits beside `planned` (a plan without pages) in

@@ -34,6 +34,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/compute_pool.h"
@@ -299,6 +300,8 @@ class Backend {
 
     // ---- images: packed weights as bytes, to be stored in a file and mapped. An image is a pure
     // function of the source, position independent, and the same for all levels of a back end.
+    // image_layout names the form and its version, empty where there are no images.
+    virtual std::string_view image_layout() const { return {}; }
     // Sizes need no data (codes and scales may be null); 0 where a format or back end has no image.
     virtual std::int64_t image_bytes([[maybe_unused]] const WeightSource& source) const {
         return 0;

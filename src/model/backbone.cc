@@ -54,7 +54,8 @@ Status check_token_map(const ModelConfig& config, const std::vector<std::int32_t
 Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Checkpoint> checkpoint,
                                            std::vector<std::int32_t> token_map,
                                            std::shared_ptr<Backend> backend,
-                                           const ModelOptions& options) {
+                                           const ModelOptions& options,
+                                           std::shared_ptr<const PackedFile> packed) {
     FATHOM_RETURN_IF_ERROR(validate_numerics(options.numerics));
     if (options.rows_max < 1 || options.rows_max > 32768)
         return invalid_argument("rows_max: {} is outside 1..32768", options.rows_max);
@@ -67,19 +68,21 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Checkpoint> che
     FATHOM_ASSIGN(std::vector<EngramHash> hashes, make_engram_hashes(config));
     return std::unique_ptr<Model>(
         std::make_unique<Backbone>(std::move(checkpoint), std::move(token_map), std::move(hashes),
-                                   std::move(backend), resolved));
+                                   std::move(backend), resolved, std::move(packed)));
 }
 
 Backbone::Backbone(std::shared_ptr<const Checkpoint> checkpoint,
                    std::vector<std::int32_t> token_map, std::vector<EngramHash> hashes,
-                   std::shared_ptr<Backend> backend, const ModelOptions& options)
+                   std::shared_ptr<Backend> backend, const ModelOptions& options,
+                   std::shared_ptr<const PackedFile> packed)
     : checkpoint_(std::move(checkpoint)),
+      packed_(std::move(packed)),
       config_(checkpoint_->config()),
       options_(options),
       layout_(make_kv_layout(config_, options.storage)),
       backend_(std::move(backend)),
       ops_(*backend_),
-      weights_(load_weights(*checkpoint_, ops_)),
+      weights_(load_weights(*checkpoint_, ops_, packed_.get())),
       rope_window_(make_rope_table(config_.rope_theta, config_.rope_dim, {})),
       rope_compress_(make_rope_table(config_.compress_rope_theta, config_.rope_dim, config_.yarn)),
       token_map_(std::move(token_map)),

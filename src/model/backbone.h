@@ -36,7 +36,7 @@ class Backbone final : public Model {
   public:
     Backbone(std::shared_ptr<const Checkpoint> checkpoint, std::vector<std::int32_t> token_map,
              std::vector<EngramHash> hashes, std::shared_ptr<Backend> backend,
-             const ModelOptions& options);
+             const ModelOptions& options, std::shared_ptr<const PackedFile> packed);
 
     const ModelConfig& config() const override { return config_; }
     const KvLayout& kv_layout() const override { return layout_; }
@@ -94,6 +94,7 @@ class Backbone final : public Model {
     void probe_floats(int layer, std::string_view name, std::vector<float>& x, std::int64_t width);
 
     std::shared_ptr<const Checkpoint> checkpoint_;
+    std::shared_ptr<const PackedFile> packed_;  // null: weights were packed into memory
     const ModelConfig& config_;
     ModelOptions options_;
     KvLayout layout_;

@@ -42,6 +42,7 @@ class Checkpoint {
     const ModelConfig& config() const { return config_; }
 
     bool has(std::string_view name) const;
+    const std::map<std::string, TensorRef, std::less<>>& tensors() const { return tensors_; }
     // The tensor must exist (its presence was checked at open, so a miss is a CHECK failure).
     TensorRef tensor(std::string_view name) const;
     // NAME gives "NAME.weight" (with "NAME.scale" where it is quantised) as a linear's source.

@@ -193,7 +193,12 @@ MemoryPlan plan_memory(const Checkpoint& checkpoint, const MemoryRequest& reques
         (mapped ? plan.mapped_bytes : plan.anonymous_bytes) += bytes;
         plan.items.push_back({std::move(what), bytes, mapped, std::move(lower)});
     };
-    add("weights", total - tables, true, "");
+    // Weights in a back end's own layout are not read from the checkpoint again.
+    if (request.packed_bytes == 0 && request.packed_file_bytes == 0)
+        add("weights", total - tables, true, "");
+    else
+        add("embedding", config.vocab_size * config.hidden * 2, true, "");
+    add("packed weights of the packed file", request.packed_file_bytes, true, "");
     add("Engram tables", tables, true, "");
     add("tensor names", kBytesPerName * static_cast<std::int64_t>(checkpoint.summary().tensors),
         false, "");

@@ -57,15 +57,19 @@ struct ModelOptions {
     std::int64_t rows_max = 2048;                 // rows in one step
 };
 
+class PackedFile;
+
 class Model {
   public:
     // token_map is the Engram token compression of the tokenizer (recipe/engram_token_map.h); it
     // must have vocab_size entries and engram_compressed_vocab distinct ones. Empty when the model
     // has no Engram layer.
+    // With `packed`, opened for this checkpoint and back end, weights are taken from it.
     static Result<std::unique_ptr<Model>> load(std::shared_ptr<const Checkpoint> checkpoint,
                                                std::vector<std::int32_t> token_map,
                                                std::shared_ptr<Backend> backend,
-                                               const ModelOptions& options);
+                                               const ModelOptions& options,
+                                               std::shared_ptr<const PackedFile> packed = nullptr);
     virtual ~Model() = default;
 
     virtual const ModelConfig& config() const = 0;

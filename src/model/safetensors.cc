@@ -499,7 +499,9 @@ SafetensorsLayout layout_safetensors(const std::vector<TensorToWrite>& tensors) 
         offset += entry.bytes;
     }
     json.end_object();
-    header.resize((header.size() + 7) / 8 * 8, ' ');
+    // The data begin on a cache line, so that tensors of whole lines can be used where they lie.
+    constexpr std::size_t kLine = 64;
+    header.resize((8 + header.size() + kLine - 1) / kLine * kLine - 8, ' ');
     for (std::size_t i = 0; i < 8; ++i)
         layout.head.push_back(static_cast<char>(std::uint64_t{header.size()} >> (8 * i) & 0xff));
     layout.head += header;

@@ -89,8 +89,8 @@ Result<SafetensorsIndex> parse_safetensors_index(std::string_view text);
 Result<SafetensorsIndex> read_safetensors_index(const std::string& path);
 
 // Writes tensors in the same format, for generated models, tests and reports. Tensors are laid out
-// by falling element size, so that each is aligned. Names must be unique and dimensions not
-// negative.
+// from a multiple of 64 bytes on by falling element size, so that each is aligned. Names must be
+// unique and dimensions not negative.
 struct TensorToWrite {
     std::string name;
     TensorType type = TensorType::f32;

@@ -3,11 +3,14 @@
 // Immutable after load.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "model/checkpoint.h"
 #include "model/config.h"
+#include "model/packed_file.h"
 
 namespace fathom {
 
@@ -61,6 +64,32 @@ struct BackboneWeights {
     std::int64_t packed_bytes() const;  // memory that packing allocated
 };
 
-BackboneWeights load_weights(const Checkpoint& checkpoint, Backend& backend);
+// A matrix, or the gate and up matrices of an expert, that a back end packs as one. `name` is that
+// of a linear in the checkpoint ("layers.3.attn.wq_a"), for an expert's pair its folder
+// ("layers.3.ffn.experts.5"). The slot is where it goes; null when only names are wanted.
+struct WeightSlot {
+    std::string name;
+    bool gate_up = false;
+    Linear* linear = nullptr;
+    std::unique_ptr<PackedGateUp>* pair = nullptr;
+};
+// Every weight of a layer, or of what stands behind all layers, in the order in which they load.
+void for_each_weight(const ModelConfig& config, int layer, LayerWeights* weights,
+                     const std::function<void(const WeightSlot&)>& visit);
+void for_each_weight(BackboneWeights* weights, const std::function<void(const WeightSlot&)>& visit);
+
+// The matrices behind a slot; `up` is not set for a plain one.
+struct WeightSources {
+    WeightSource source, up;
+};
+WeightSources sources_of(const Checkpoint& checkpoint, const WeightSlot& slot);
+
+// Memory that the back end's own layouts will take.
+std::int64_t packed_weight_bytes(const Checkpoint& checkpoint, const Backend& backend);
+
+// Packs every weight, or takes those of `packed`, which belongs to this checkpoint and back end and
+// must outlive the result.
+BackboneWeights load_weights(const Checkpoint& checkpoint, Backend& backend,
+                             const PackedFile* packed = nullptr);
 
 }  // namespace fathom

@@ -31,6 +31,7 @@ class X86Backend final : public Backend {
     std::unique_ptr<PackedWeight> pack(const WeightSource& source) override;
     std::unique_ptr<PackedGateUp> pack_gate_up(const WeightSource& gate,
                                                const WeightSource& up) override;
+    std::string_view image_layout() const override { return "x86-panels-1"; }
     std::int64_t image_bytes(const WeightSource& source) const override;
     std::int64_t gate_up_image_bytes(const WeightSource& gate,
                                      const WeightSource& up) const override;

@@ -1,0 +1,57 @@
+// A packed file: every weight of a checkpoint as the bytes that a back end computes with, so that a
+// start maps them instead of packing them again (cpu-kernels.md section 5). `fathom pack` writes
+// it.
+//
+// It is a safetensors file of U8 tensors, named like WeightSlot::name, each beginning on a multiple
+// of 64, and one more, `packed`, with JSON text: the back end's layout and the digest of the
+// checkpoint. open() refuses a file of another layout or checkpoint, or with a weight missing,
+// foreign or of another size, so a stale file can never answer. The checkpoint stays needed for
+// norms, embedding and Engram tables.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "kernels/ops.h"
+#include "model/checkpoint.h"
+#include "model/safetensors.h"
+
+namespace fathom {
+
+// SHA-256, in hex, of config.json, of every tensor's name, dtype and shape, and of samples from
+// tensors spread over the whole: it tells checkpoints apart without reading them.
+Result<std::string> checkpoint_digest(const Checkpoint& checkpoint);
+
+class PackedFile {
+  public:
+    // not_found, data_loss (damaged) or invalid_argument (of another checkpoint or layout).
+    static Result<std::shared_ptr<const PackedFile>> open(const std::string& path,
+                                                          const Checkpoint& checkpoint,
+                                                          const Backend& backend);
+    // One of the weights that open() found complete.
+    std::span<const std::byte> image(std::string_view name) const;
+    std::int64_t bytes() const { return bytes_; }
+    const std::string& path() const { return file_->path(); }
+
+  private:
+    PackedFile() = default;
+    std::unique_ptr<SafetensorsFile> file_;
+    std::int64_t bytes_ = 0;
+};
+
+struct PackProgress {
+    // Called now and then with bytes written and in all; false stops the work (Status cancelled).
+    std::function<bool(std::int64_t done, std::int64_t total)> on_progress;
+};
+// Writes `path` by way of `path`.partial; memory of one weight at a time. unsupported when the back
+// end has no images; resource_exhausted when the disk is too small.
+Status write_packed_file(const std::string& path, const Checkpoint& checkpoint, Backend& backend,
+                         const PackProgress& progress = {});
+
+}  // namespace fathom
