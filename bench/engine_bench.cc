@@ -1,22 +1,27 @@
-// Tokens per second of a whole model through the engine: decoding at several batch sizes and
-// prefill, on the back end that `serve` would take.
+// A whole model through the engine, beside the machine's limits of the same run: decoding against
+// the read bandwidth, prefill against peak multiply-adds, tail-only against exact prefill, the gap
+// between steps, and the operators that matter most alone (kernel_rows.h).
 //
-//   engine_bench [--json] [--model DIR] [--threads N]     default: models/tiny, all processors
+//   engine_bench [--json] [--model DIR] [--backend NAME] [--threads N] [--quick]
 //
-// Decoding is bound by reading weights: its rows stand beside the read bandwidth that was measured
-// in the same run, with the weight bytes that one step of one sequence needs. Prefill stands beside
-// the fp32 peak.
+// `./dev bench engine` runs it on the `mid` model of `fathom make-model`, which is large enough to
+// be bound by memory. Limits move with whatever else the machine does, so each ratio is the median
+// of pairs: the limit is measured right before and right after the work. --quick takes shorter
+// prompts and fewer rounds.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstring>
-#include <thread>
+#include <map>
 
+#include "base/clock.h"
+#include "bench/invariance.h"
 #include "bench/report.h"
+#include "bench/timed_backend.h"
 #include "engine/core.h"
 #include "model/checkpoint.h"
+#include "model/model_presets.h"
 #include "recipe/engram_token_map.h"
 
 namespace fathom {
@@ -24,8 +29,10 @@ namespace {
 
 struct Options {
     std::string model = "models/tiny";
+    std::string backend = "auto";
     int threads = 0;
     bool json = false;
+    bool quick = false;
 };
 
 class Counter : public EventSink {
@@ -38,130 +45,249 @@ class Counter : public EventSink {
     bool failed = false;
 };
 
-struct ActiveWeights {
-    double bytes = 0;          // read once for a token that is decoded alone
-    double multiply_adds = 0;  // of the linears, per token
+double seconds_now() {
+    return 1e-6 * static_cast<double>(real_clock().now_us());
+}
+
+double middle(std::vector<double> values) {
+    if (values.empty()) return 0;
+    const auto half = static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), values.begin() + half, values.end());
+    return values[static_cast<std::size_t>(half)];
+}
+
+// A value beside its limit, pair by pair.
+struct Pairs {
+    std::vector<double> values, ratios;
+
+    void add(double value, double limit) {
+        values.push_back(value);
+        ratios.push_back(value / limit);
+    }
+    void report(bench::Report& report, const std::string& what, const char* unit) const {
+        const double value = middle(values);
+        report.add(what, value, unit, value / middle(ratios));
+    }
 };
 
-ActiveWeights active_weights(const ModelConfig& config) {
-    ActiveWeights active;
-    for (const ExpectedTensor& tensor : expected_tensors(config)) {
-        const std::string& name = tensor.name;
-        const bool backbone = name.rfind("layers.", 0) == 0 || name.rfind("head.", 0) == 0;
-        if (!backbone || name.find("engram.embed") != std::string::npos) continue;
-        double elements = 1;
-        for (const std::int64_t extent : tensor.shape)
-            elements *= static_cast<double>(extent);
-        const bool routed = name.find(".ffn.experts.") != std::string::npos;
-        const double share = routed ? static_cast<double>(config.experts_per_token) /
-                                          static_cast<double>(config.experts)
-                                    : 1.0;
-        active.bytes += share * elements * static_cast<double>(tensor_type_bytes(tensor.type));
-        // Packed FP4 holds two weights a byte; scales and vectors are no products.
-        const double weights = tensor.type == TensorType::i8 ? 2 * elements : elements;
-        if (tensor.shape.size() == 2 && tensor.type != TensorType::f8_e8m0)
-            active.multiply_adds += share * weights;
+class EngineBench {
+  public:
+    EngineBench(const Options& options, bench::Report& report)
+        : options_(options), report_(report) {}
+
+    Status open();
+    Status decode();
+    Status decode_batches();
+    Status prefill();
+
+  private:
+    EngineRequest request(std::int64_t prompt, std::int64_t output, PrefillMode mode);
+    Result<double> prefill_seconds(PrefillMode mode);
+    double peak_flops() {
+        return narrow_ ? bench::peak_fp32_flops(*pool_, 8) : bench::peak_bf16_flops(*pool_);
     }
-    return active;
-}
 
-double seconds_now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
+    const Options& options_;
+    bench::Report& report_;
+    std::shared_ptr<ComputePool> pool_;
+    bench::TimedBackend* timed_ = nullptr;
+    std::unique_ptr<EngineCore> core_;
+    bool narrow_ = false;  // without VDPBF16PS: peak is that of 256-bit fp32 multiply-adds
+    double active_bytes_ = 0;
+    std::int64_t prompt_tokens_ = 4096;
+    std::uint64_t next_id_ = 1;
+};
 
-Result<std::unique_ptr<EngineCore>> make_core(const Options& options,
-                                              std::shared_ptr<ComputePool> pool) {
-    FATHOM_ASSIGN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::open(options.model));
+Status EngineBench::open() {
+    const CpuTopology topology = CpuTopology::detect();
+    pool_ = std::make_shared<ComputePool>(
+        ComputePoolOptions{.threads = options_.threads > 0 ? options_.threads : topology.cores,
+                           .pin = true,
+                           .topology = topology});
+    FATHOM_ASSIGN(std::shared_ptr<const Checkpoint> checkpoint, Checkpoint::open(options_.model));
+    const ModelConfig& config = checkpoint->config();
     std::vector<std::int32_t> map;
-    if (!checkpoint->config().engram_layers.empty()) {
+    if (!config.engram_layers.empty()) {
         FATHOM_ASSIGN(std::shared_ptr<const Tokenizer> tokenizer,
-                      Tokenizer::load(options.model + "/tokenizer.json"));
-        map = make_engram_token_map(*tokenizer, checkpoint->config().vocab_size).map;
+                      Tokenizer::load(options_.model + "/tokenizer.json"));
+        map = make_engram_token_map(*tokenizer, config.vocab_size).map;
     }
-    FATHOM_ASSIGN(std::unique_ptr<Backend> backend, make_backend("auto", std::move(pool)));
-    ModelOptions model_options;
+    active_bytes_ = static_cast<double>(active_weight_bytes(config).total);
+    FATHOM_ASSIGN(std::unique_ptr<Backend> backend, make_backend(options_.backend, pool_));
+    narrow_ = std::string_view(backend->name()) != "x86-avx512";
+    auto timed = std::make_unique<bench::TimedBackend>(std::move(backend));
+    timed_ = timed.get();
+    if (options_.quick) prompt_tokens_ = 512;
+    const ModelOptions model_options{.numerics = {}, .rows_max = 2048};
+    const double start = seconds_now();
     FATHOM_ASSIGN(std::unique_ptr<Model> model,
-                  Model::load(checkpoint, std::move(map), std::move(backend), model_options));
+                  Model::load(checkpoint, std::move(map), std::move(timed), model_options));
+    report_.add("load", seconds_now() - start, "s");
+    report_.add("weights.packed", static_cast<double>(model->packed_bytes()) / 1e9, "GB");
+    report_.add("weights.active", active_bytes_ / 1e9, "GB/token");
     EngineConfig engine;
-    engine.pages = 256;
-    engine.tail_tokens =
-        std::max(engine.tail_tokens, checkpoint->config().window + kDraftTokensMax + 1);
-    return EngineCore::create(std::move(model), engine, real_clock(), nullptr);
+    engine.pages = 512;
+    engine.step_tokens_max = engine.prefill_chunk_max = 2048;
+    engine.tail_tokens = std::max(engine.tail_tokens, config.window + kDraftTokensMax + 1);
+    FATHOM_ASSIGN(core_, EngineCore::create(std::move(model), engine, real_clock(), nullptr));
+    return {};
 }
 
-EngineRequest make_request(const EngineCore& core, std::uint64_t id, std::int64_t prompt,
-                           std::int64_t output) {
+EngineRequest EngineBench::request(std::int64_t prompt, std::int64_t output, PrefillMode mode) {
     EngineRequest request;
-    request.id = id;
+    request.id = next_id_++;
     request.sampling.temperature = 0;
     request.max_tokens = output;
-    const std::int64_t vocab = core.model().config().vocab_size;
+    request.override_prefill = true;
+    request.prefill = mode;
+    request.tail_tokens = core_->config().tail_tokens;
+    const std::int64_t vocab = core_->model().config().vocab_size;
     for (std::int64_t i = 0; i < prompt; ++i)
-        request.prompt.push_back(
-            static_cast<TokenId>((i * 37 + static_cast<std::int64_t>(id)) % vocab));
+        request.prompt.push_back(static_cast<TokenId>(
+            (i * 7919 + static_cast<std::int64_t>(request.id) * 104'729) % vocab));
     return request;
 }
 
-// Tokens per second of `batch` sequences that decode together, prompts already done.
-Result<double> decode_rate(EngineCore& core, std::uint64_t& next_id, int batch,
-                           std::int64_t steps) {
+// One sequence: each step beside the bandwidth right before and after it.
+Status EngineBench::decode() {
+    const int rounds = options_.quick ? 8 : 60;
     auto sink = std::make_shared<Counter>();
-    for (int i = 0; i < batch; ++i)
-        FATHOM_RETURN_IF_ERROR(core.add(make_request(core, next_id++, 16, steps + 8), sink));
-    while (sink->tokens < batch * 4 && core.step()) {
+    FATHOM_RETURN_IF_ERROR(core_->add(request(640, rounds + 8, PrefillMode::tail), sink));
+    while (sink->tokens < 4 && core_->step()) {
     }
-    const std::int64_t before = sink->tokens;
-    const double start = seconds_now();
-    while (sink->tokens < batch * (steps + 4) && core.step()) {
+    timed_->reset();
+    bench::ReadProbe probe(*pool_);
+    Pairs pairs;
+    double before = probe.bytes_per_second(), busy = 0;
+    for (int round = 0; round < rounds; ++round) {
+        const double start = seconds_now();
+        core_->step();
+        const double seconds = seconds_now() - start;
+        const double after = probe.bytes_per_second();
+        pairs.add(active_bytes_ / seconds / 1e9, 0.5 * (before + after) / 1e9);
+        before = after;
+        busy += seconds;
     }
-    const double seconds = seconds_now() - start;
-    const double rate = static_cast<double>(sink->tokens - before) / seconds;
-    while (core.step()) {
+    pairs.report(report_, "decode.step.b1", "GB/s");
+    std::vector<double> best = pairs.ratios;
+    std::sort(best.begin(), best.end());
+    report_.add("decode.step.b1.p90", best[best.size() * 9 / 10], "of read");
+    for (const auto& [what, seconds] : timed_->seconds())
+        report_.add("decode.time." + what, 1e6 * seconds / rounds, "us/step", 1e6 * busy / rounds);
+    while (core_->step()) {
     }
-    if (sink->failed) return Status(StatusCode::internal, "a request failed");
-    return rate;
+    return sink->failed ? Status(StatusCode::internal, "a request failed") : Status();
 }
 
-Result<double> prefill_rate(EngineCore& core, std::uint64_t& next_id, PrefillMode mode,
-                            std::int64_t tokens) {
+// Tokens per second of sequences that decode together, and the time between their steps.
+Status EngineBench::decode_batches() {
+    for (const int batch : {1, 8, 64}) {
+        const std::int64_t steps = batch == 64 ? 4 : options_.quick ? 8 : 32;
+        auto sink = std::make_shared<Counter>();
+        for (int i = 0; i < batch; ++i)
+            FATHOM_RETURN_IF_ERROR(core_->add(request(16, steps + 8, PrefillMode::tail), sink));
+        while (sink->tokens < batch * 2 && core_->step()) {
+        }
+        const EngineStats from = core_->stats();
+        const std::int64_t tokens = sink->tokens;
+        const double start = seconds_now();
+        while (sink->tokens < batch * (steps + 2) && core_->step()) {
+        }
+        const double seconds = seconds_now() - start;
+        report_.add(fmt::format("decode.tokens.b{}", batch),
+                    static_cast<double>(sink->tokens - tokens) / seconds, "tokens/s");
+        const EngineStats to = core_->stats();
+        if (batch == 1)
+            report_.add("step.gap", static_cast<double>(to.step_gap_us - from.step_gap_us), "us",
+                        static_cast<double>(to.step_us - from.step_us));
+        while (core_->step()) {
+        }
+        if (sink->failed) return {StatusCode::internal, "a request failed"};
+    }
+    return {};
+}
+
+Result<double> EngineBench::prefill_seconds(PrefillMode mode) {
     auto sink = std::make_shared<Counter>();
-    EngineRequest request = make_request(core, next_id++, tokens, 1);
-    request.override_prefill = true;
-    request.prefill = mode;
-    request.tail_tokens = core.config().tail_tokens;
+    EngineRequest prompt = request(prompt_tokens_, 1, mode);
     const double start = seconds_now();
-    FATHOM_RETURN_IF_ERROR(core.add(std::move(request), sink));
-    while (core.step()) {
+    FATHOM_RETURN_IF_ERROR(core_->add(std::move(prompt), sink));
+    while (core_->step()) {
     }
     if (sink->failed || sink->tokens != 1) return Status(StatusCode::internal, "a request failed");
-    return static_cast<double>(tokens) / (seconds_now() - start);
+    return seconds_now() - start;
 }
 
-Status measure(const Options& options) {
-    const int threads = options.threads > 0 ? options.threads
-                                            : static_cast<int>(std::thread::hardware_concurrency());
-    auto pool = std::make_shared<ComputePool>(threads);
-    FATHOM_ASSIGN(std::unique_ptr<EngineCore> core, make_core(options, pool));
-    const ActiveWeights active = active_weights(core->model().config());
-    const double bandwidth = bench::read_bandwidth(*pool);
-    const double peak = bench::peak_fp32_flops(*pool);
+Status EngineBench::prefill() {
+    const double useful = 1.0;
+    Pairs exact;
+    std::vector<double> speedups;
+    double linear_share = 0;
+    const int rounds = options_.quick ? 1 : 2;
+    double before = peak_flops();
+    for (int round = 0; round < rounds; ++round) {
+        timed_->reset();
+        FATHOM_ASSIGN(const double seconds, prefill_seconds(PrefillMode::exact));
+        const double after = peak_flops();
+        exact.add(useful / seconds / 1e9, 0.5 * (before + after) / 1e9);
+        before = after;
+        if (round == 0) {
+            double linears = 0;
+            for (const auto& [what, spent] : timed_->seconds()) {
+                report_.add("prefill.time." + what, spent, "s", seconds);
+                if (what == "linear" || what == "grouped_linear" || what == "moe") linears += spent;
+            }
+            linear_share = linears / seconds;
+        }
+        FATHOM_ASSIGN(const double tail, prefill_seconds(PrefillMode::tail));
+        speedups.push_back(seconds / tail);
+        if (round == 0)
+            report_.add("prefill.tokens.tail", static_cast<double>(prompt_tokens_) / tail,
+                        "tokens/s");
+    }
+    exact.report(report_, "prefill.chunk2048", "GFLOP/s");
+    report_.add("prefill.tail_speedup", middle(speedups), "x");
+    const bench::InvarianceCost cost = bench::invariance_cost();
+    report_.add("invariance.kernel", 100 * cost.share, "% of a product's time");
+    report_.add("invariance.cost", 100 * cost.share * linear_share, "% of prefill");
+    return {};
+}
+
+Result<Options> parse_options(int argc, char** argv) {
+    Options options;
+    for (int i = 1; i < argc; ++i) {
+        const std::string_view word = argv[i];
+        const bool has_value = i + 1 < argc;
+        if (word == "--json" || word == "--quick") {
+            (word == "--json" ? options.json : options.quick) = true;
+        } else if (word == "--model" && has_value) {
+            options.model = argv[++i];
+        } else if (word == "--backend" && has_value) {
+            options.backend = argv[++i];
+        } else if (word == "--threads" && has_value) {
+            const char* text = argv[++i];
+            const auto [end, failure] =
+                std::from_chars(text, text + std::strlen(text), options.threads);
+            if (failure != std::errc{} || *end != 0 || options.threads < 1 ||
+                options.threads > 4096)
+                return invalid_argument("--threads: \"{}\" is outside 1..4096", text);
+        } else {
+            return invalid_argument(
+                "\"{}\" is unknown; usage: engine_bench [--json] [--model DIR] [--backend NAME] "
+                "[--threads N] [--quick]",
+                word);
+        }
+    }
+    return options;
+}
+
+Status run(const Options& options) {
     bench::Report report("engine");
-    std::uint64_t next_id = 1;
-    for (const int batch : {1, 8, 64}) {
-        FATHOM_ASSIGN(const double rate, decode_rate(*core, next_id, batch, batch == 64 ? 16 : 64));
-        report.add(fmt::format("decode.tokens.b{}", batch), rate, "tokens/s");
-        if (batch == 1)
-            report.add("decode.step.b1", rate * active.bytes / 1e9, "GB/s", bandwidth / 1e9);
-    }
-    for (const auto& [name, mode] :
-         {std::pair{"exact", PrefillMode::exact}, std::pair{"tail", PrefillMode::tail}}) {
-        FATHOM_ASSIGN(const double rate, prefill_rate(*core, next_id, mode, 2048));
-        report.add(fmt::format("prefill.tokens.{}", name), rate, "tokens/s");
-        if (mode == PrefillMode::exact)
-            report.add("prefill.exact2048", rate * 2 * active.multiply_adds / 1e9, "GFLOP/s",
-                       peak / 1e9);
-    }
+    EngineBench bench(options, report);
+    FATHOM_RETURN_IF_ERROR(bench.open());
+    FATHOM_RETURN_IF_ERROR(bench.decode());
+    FATHOM_RETURN_IF_ERROR(bench.decode_batches());
+    FATHOM_RETURN_IF_ERROR(bench.prefill());
     fmt::print("{}", report.table());
     if (options.json) fmt::print("{}\n", report.json());
     return {};
@@ -171,29 +297,12 @@ Status measure(const Options& options) {
 }  // namespace fathom
 
 int main(int argc, char** argv) {
-    fathom::Options options;
-    for (int i = 1; i < argc; ++i) {
-        const std::string_view word = argv[i];
-        const bool has_value = i + 1 < argc;
-        if (word == "--json") {
-            options.json = true;
-        } else if (word == "--model" && has_value) {
-            options.model = argv[++i];
-        } else if (word == "--threads" && has_value) {
-            const char* text = argv[++i];
-            const auto [end, failure] =
-                std::from_chars(text, text + std::strlen(text), options.threads);
-            if (failure != std::errc{} || *end != 0 || options.threads < 1 ||
-                options.threads > 4096) {
-                fmt::print(stderr, "engine_bench: --threads: \"{}\" is outside 1..4096\n", text);
-                return 2;
-            }
-        } else {
-            fmt::print(stderr, "usage: engine_bench [--json] [--model DIR] [--threads N]\n");
-            return 2;
-        }
+    const auto options = fathom::parse_options(argc, argv);
+    if (!options.ok()) {
+        fmt::print(stderr, "engine_bench: {}\n", options.status().message());
+        return 2;
     }
-    const fathom::Status status = fathom::measure(options);
+    const fathom::Status status = fathom::run(*options);
     if (status.ok()) return 0;
     fmt::print(stderr, "engine_bench: {}\n", status.message());
     return 1;

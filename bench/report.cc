@@ -144,10 +144,11 @@ std::string isa_name() {
 #endif
 }
 
-double peak_fp32_flops([[maybe_unused]] ComputePool& pool) {
+double peak_fp32_flops([[maybe_unused]] ComputePool& pool, [[maybe_unused]] int lanes_max) {
 #if defined(__x86_64__)
     const double lanes_steps = 2.0 * kChains * static_cast<double>(kSteps);
-    if (__builtin_cpu_supports("avx512f")) return rate(pool, 16 * lanes_steps, chains_avx512);
+    if (lanes_max >= 16 && __builtin_cpu_supports("avx512f"))
+        return rate(pool, 16 * lanes_steps, chains_avx512);
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         return rate(pool, 8 * lanes_steps, chains_avx2);
     }

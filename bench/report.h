@@ -25,7 +25,8 @@ std::string isa_name();  // the widest level here: "avx512-bf16", "avx512", "avx
 
 // Limits of this machine with the pool's threads; 0 where a probe needs instructions that are
 // missing. Each takes some 50 ms.
-double peak_fp32_flops(ComputePool& pool);  // fused multiply-adds, widest vectors; per second
+// Fused multiply-adds per second, with vectors of at most `lanes_max` numbers.
+double peak_fp32_flops(ComputePool& pool, int lanes_max = 16);
 double peak_bf16_flops(ComputePool& pool);  // VDPBF16PS
 double read_bandwidth(ComputePool& pool);   // bytes per second from memory larger than the caches
 
