@@ -11,8 +11,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "base/clock.h"
@@ -20,6 +22,8 @@
 #include "bench/report.h"
 #include "bench/timed_backend.h"
 #include "engine/core.h"
+#include "engine/engine.h"
+#include "engine/model_shape.h"
 #include "model/checkpoint.h"
 #include "model/model_presets.h"
 #include "recipe/engram_token_map.h"
@@ -35,14 +39,22 @@ struct Options {
     bool quick = false;
 };
 
+// Counts on the engine's thread, is read by another.
 class Counter : public EventSink {
   public:
     void on_event(EngineEvent event) override {
+        if (event.finish == FinishReason::error) failed = true;
+        if (event.finish != FinishReason::none) ended += 1;
         tokens += static_cast<std::int64_t>(event.tokens.size());
-        failed |= event.finish == FinishReason::error;
+        tokens.notify_all();
     }
-    std::int64_t tokens = 0;
-    bool failed = false;
+    // Waits until so many tokens have come, or no more can.
+    void wait_for(std::int64_t count, std::int64_t requests) const {
+        for (std::int64_t now = tokens; now < count && ended < requests; now = tokens)
+            tokens.wait(now);
+    }
+    std::atomic<std::int64_t> tokens{0}, ended{0};
+    std::atomic<bool> failed{false};
 };
 
 double seconds_now() {
@@ -81,7 +93,8 @@ class EngineBench {
     Status prefill();
 
   private:
-    EngineRequest request(std::int64_t prompt, std::int64_t output, PrefillMode mode);
+    EngineRequest request(const EngineCore& core, std::int64_t prompt, std::int64_t output,
+                          PrefillMode mode);
     Result<double> prefill_seconds(PrefillMode mode);
     double peak_flops() {
         return narrow_ ? bench::peak_fp32_flops(*pool_, 8) : bench::peak_bf16_flops(*pool_);
@@ -133,15 +146,16 @@ Status EngineBench::open() {
     return {};
 }
 
-EngineRequest EngineBench::request(std::int64_t prompt, std::int64_t output, PrefillMode mode) {
+EngineRequest EngineBench::request(const EngineCore& core, std::int64_t prompt, std::int64_t output,
+                                   PrefillMode mode) {
     EngineRequest request;
     request.id = next_id_++;
     request.sampling.temperature = 0;
     request.max_tokens = output;
     request.override_prefill = true;
     request.prefill = mode;
-    request.tail_tokens = core_->config().tail_tokens;
-    const std::int64_t vocab = core_->model().config().vocab_size;
+    request.tail_tokens = core.config().tail_tokens;
+    const std::int64_t vocab = core.model().config().vocab_size;
     for (std::int64_t i = 0; i < prompt; ++i)
         request.prompt.push_back(static_cast<TokenId>(
             (i * 7919 + static_cast<std::int64_t>(request.id) * 104'729) % vocab));
@@ -152,7 +166,7 @@ EngineRequest EngineBench::request(std::int64_t prompt, std::int64_t output, Pre
 Status EngineBench::decode() {
     const int rounds = options_.quick ? 8 : 60;
     auto sink = std::make_shared<Counter>();
-    FATHOM_RETURN_IF_ERROR(core_->add(request(640, rounds + 8, PrefillMode::tail), sink));
+    FATHOM_RETURN_IF_ERROR(core_->add(request(*core_, 640, rounds + 8, PrefillMode::tail), sink));
     while (sink->tokens < 4 && core_->step()) {
     }
     timed_->reset();
@@ -179,29 +193,30 @@ Status EngineBench::decode() {
     return sink->failed ? Status(StatusCode::internal, "a request failed") : Status();
 }
 
-// Tokens per second of sequences that decode together, and the time between their steps.
+// Tokens per second of sequences that decode together, and the time between their steps, through
+// the engine with its threads. The core is the engine's from here on.
 Status EngineBench::decode_batches() {
+    const EngineCore& core = *core_;
+    Engine engine(std::move(core_));
     for (const int batch : {1, 8, 64}) {
         const std::int64_t steps = batch == 64 ? 4 : options_.quick ? 8 : 32;
         auto sink = std::make_shared<Counter>();
         for (int i = 0; i < batch; ++i)
-            FATHOM_RETURN_IF_ERROR(core_->add(request(16, steps + 8, PrefillMode::tail), sink));
-        while (sink->tokens < batch * 2 && core_->step()) {
-        }
-        const EngineStats from = core_->stats();
+            FATHOM_RETURN_IF_ERROR(
+                engine.submit(request(core, 16, steps + 8, PrefillMode::tail), sink));
+        sink->wait_for(batch * 4, batch);
+        const EngineStats from = engine.stats();
         const std::int64_t tokens = sink->tokens;
         const double start = seconds_now();
-        while (sink->tokens < batch * (steps + 2) && core_->step()) {
-        }
+        sink->wait_for(tokens + batch * steps, batch);
         const double seconds = seconds_now() - start;
+        const EngineStats to = engine.stats();
         report_.add(fmt::format("decode.tokens.b{}", batch),
                     static_cast<double>(sink->tokens - tokens) / seconds, "tokens/s");
-        const EngineStats to = core_->stats();
-        if (batch == 1)
-            report_.add("step.gap", static_cast<double>(to.step_gap_us - from.step_gap_us), "us",
-                        static_cast<double>(to.step_us - from.step_us));
-        while (core_->step()) {
-        }
+        report_.add(batch == 1 ? "step.gap" : fmt::format("step.gap.b{}", batch),
+                    static_cast<double>(to.step_gap_us - from.step_gap_us), "us",
+                    static_cast<double>(to.step_us - from.step_us));
+        sink->wait_for(std::numeric_limits<std::int64_t>::max(), batch);
         if (sink->failed) return {StatusCode::internal, "a request failed"};
     }
     return {};
@@ -209,7 +224,7 @@ Status EngineBench::decode_batches() {
 
 Result<double> EngineBench::prefill_seconds(PrefillMode mode) {
     auto sink = std::make_shared<Counter>();
-    EngineRequest prompt = request(prompt_tokens_, 1, mode);
+    EngineRequest prompt = request(*core_, prompt_tokens_, 1, mode);
     const double start = seconds_now();
     FATHOM_RETURN_IF_ERROR(core_->add(std::move(prompt), sink));
     while (core_->step()) {
@@ -219,7 +234,9 @@ Result<double> EngineBench::prefill_seconds(PrefillMode mode) {
 }
 
 Status EngineBench::prefill() {
-    const double useful = 1.0;
+    const ModelShape shape = make_model_shape(core_->model().config());
+    const double useful = useful_flops(
+        shape, {.rows = prompt_tokens_, .decoder_rows = prompt_tokens_, .logits_rows = 1});
     Pairs exact;
     std::vector<double> speedups;
     double linear_share = 0;
@@ -286,8 +303,8 @@ Status run(const Options& options) {
     EngineBench bench(options, report);
     FATHOM_RETURN_IF_ERROR(bench.open());
     FATHOM_RETURN_IF_ERROR(bench.decode());
-    FATHOM_RETURN_IF_ERROR(bench.decode_batches());
     FATHOM_RETURN_IF_ERROR(bench.prefill());
+    FATHOM_RETURN_IF_ERROR(bench.decode_batches());
     fmt::print("{}", report.table());
     if (options.json) fmt::print("{}\n", report.json());
     return {};

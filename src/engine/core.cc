@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -154,6 +155,7 @@ class Core final : public EngineCore {
     std::vector<Outgoing> outbox_;
     std::uint64_t steps_ = 0, prompt_tokens_ = 0, output_tokens_ = 0;
     std::uint64_t step_us_ = 0, step_gap_us_ = 0;
+    std::thread::id placed_;  // the thread that computes, once it has its processor
     std::uint64_t preemptions_published_ = 0;  // the registry may serve several engines
 };
 
@@ -279,6 +281,10 @@ bool Core::launch() {
 }
 
 void Core::compute() {
+    if (placed_ != std::this_thread::get_id()) {
+        model_->pool().place_caller();
+        placed_ = std::this_thread::get_id();
+    }
     run_.execute(probe_);
 }
 
