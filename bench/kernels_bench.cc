@@ -22,7 +22,7 @@ namespace fathom {
 namespace {
 
 constexpr std::int64_t kDim = 5120, kInner = 2304;
-constexpr std::int64_t kRotatedBytes = std::int64_t{96} << 20;
+constexpr std::int64_t kRotatedBytes = std::int64_t{256} << 20;
 
 struct Options {
     std::string backend = "auto";
