@@ -294,6 +294,9 @@ Status read_max_tokens(const Json& body, const ApiOptions& options, GenerationRe
         return invalid_argument(
             "Invalid max_tokens value, the valid range of max_tokens is [1, {}]",
             options.max_tokens);
+    // For measurements, as other servers have it: the answer runs to max_tokens.
+    FATHOM_ASSIGN(const std::optional<bool> ignore_eos, bool_field(body, "ignore_eos"));
+    generation.ignore_eos = ignore_eos.value_or(false);
     return {};
 }
 

@@ -71,7 +71,7 @@ TEST(ApiRequest, ReadsWhatShapesTheNextToken) {
     const auto request =
         chat(R"(,"n":3,"presence_penalty":0.5,"frequency_penalty":-2,"repetition_penalty":1.1,)"
              R"("logit_bias":{"7":-100,"0":2.5},"min_tokens":4,"allowed_token_ids":[1,9],)"
-             R"("logprobs":true,"top_logprobs":5,"logprobs_mode":"processed")");
+             R"("logprobs":true,"top_logprobs":5,"logprobs_mode":"processed","ignore_eos":true)");
     ASSERT_TRUE(request.ok()) << request.status().message();
     const SamplingParams& sampling = request->generation.sampling;
     EXPECT_EQ(request->generation.choices, 3);
@@ -83,6 +83,7 @@ TEST(ApiRequest, ReadsWhatShapesTheNextToken) {
     EXPECT_EQ(sampling.logit_bias[0].bias, -100.0f);
     EXPECT_EQ(sampling.logit_bias[1].bias, 2.5f);
     EXPECT_EQ(sampling.min_tokens, 4);
+    EXPECT_TRUE(request->generation.ignore_eos);
     EXPECT_EQ(sampling.allowed_tokens, (std::vector<TokenId>{1, 9}));
     EXPECT_EQ(sampling.logprobs, 5);
     EXPECT_TRUE(sampling.logprobs_processed);
