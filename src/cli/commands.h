@@ -24,6 +24,7 @@ int run_generate(const std::vector<std::string>& args);
 int run_chat(const std::vector<std::string>& args);
 int run_serve(const std::vector<std::string>& args);
 int run_pack(const std::vector<std::string>& args);
+int run_bench(const std::vector<std::string>& args);
 int run_make_model(const std::vector<std::string>& args);
 int run_calibrate(const std::vector<std::string>& args);
 int run_config(const std::vector<std::string>& args);

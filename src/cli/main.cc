@@ -25,6 +25,7 @@ constexpr Command kCommands[] = {
     {"verify", "compare this machine's results with reference results", run_verify},
     {"calibrate", "measure step times for the scheduler's cost model", run_calibrate},
     {"pack", "write a checkpoint's weights as the kernels read them", run_pack},
+    {"bench", "measure a model in this process, or a server under load", run_bench},
     {"make-model", "write a made-up checkpoint to measure with", run_make_model},
     {"config", "print the effective configuration (config dump)", run_config},
 };

@@ -113,6 +113,47 @@ void bind_requests(Settings& settings, ConfigSchema& schema) {
     schema.add("chat.thinking", &settings.chat.thinking, "let the model think first");
 }
 
+void bind_bench(Settings::Bench& bench, ConfigSchema& schema) {
+    schema.add("bench.concurrency", &bench.concurrency,
+               "requests under way at most; a list sweeps: 1,4,16");
+    schema.add("bench.input_len", &bench.input_len, "random prompts: tokens; a list sweeps");
+    schema.add("bench.output_len", &bench.output_len,
+               "output tokens where the dataset does not say; a list sweeps");
+    schema.add("bench.num_prompts", &bench.num_prompts, 0, 10'000'000,
+               "requests a point; 0: 3 × concurrency, at least 8, or the dataset file's");
+    schema.add("bench.warmups", &bench.warmups, 0, 10'000,
+               "requests before each point that do not count");
+    schema.add("bench.dataset", &bench.dataset, "random, sharegpt:FILE or jsonl:FILE");
+    schema.add("bench.tokenizer", &bench.tokenizer,
+               "with --url: tokenizer.json, for random prompts of exact length");
+    schema.add("bench.range_ratio", &bench.range_ratio, 0, 1,
+               "random lengths lie within this share around the given ones");
+    schema.add("bench.prompt_tokens_max", &bench.prompt_tokens_max, 1, kAny,
+               "sharegpt: longer prompts are left out");
+    schema.add("bench.total_tokens_max", &bench.total_tokens_max, 1, kAny,
+               "sharegpt: longer pairs are left out");
+    schema.add("bench.url", &bench.url,
+               "measure this server, e.g. http://127.0.0.1:8000/v1, instead of --model");
+    schema.add("bench.api_key", &bench.api_key, "bearer key for --url", true);
+    schema.add_choice("bench.endpoint", &bench.endpoint, {"auto", "chat", "completions"},
+                      "where texts go; auto: dataset files to chat, random to completions");
+    schema.add("bench.request_rate", &bench.request_rate,
+               "requests a second; inf: as soon as concurrency allows");
+    schema.add("bench.burstiness", &bench.burstiness, 1e-3, 1e6,
+               "shape of the gaps between requests: 1 Poisson, less is burstier");
+    schema.add("bench.stop_at_eos", &bench.stop_at_eos,
+               "let answers end early; else they run to their length (ignore_eos)");
+    schema.add("bench.goodput", &bench.goodput,
+               "a bound that good requests keep, ttft:MS, tpot:MS or e2el:MS; repeatable");
+    schema.add("bench.timeout_s", &bench.timeout_s, 1, kDayS, "for one request");
+    schema.add("bench.connect_timeout_s", &bench.connect_timeout_s, 1, kDayS, "to reach --url");
+    schema.add("bench.mixed", &bench.mixed, 0, kKvTokensMax,
+               "measure alone and beside a prompt of so many tokens in progress; 0: off");
+    schema.add("bench.csv", &bench.csv, "write the results to this file");
+    schema.add("bench.json", &bench.json, "write the results to this file");
+    schema.add("bench.html", &bench.html, "write a page with plots to this file");
+}
+
 LogStyle log_style(const std::string& word) {
     if (word == "auto") return isatty(STDERR_FILENO) == 1 ? LogStyle::text : LogStyle::json;
     return word == "json" ? LogStyle::json : LogStyle::text;
@@ -131,6 +172,7 @@ void bind_settings(Settings& settings, ConfigSchema& schema) {
     bind_stack(settings.stack, schema);
     bind_server(settings.server, schema);
     bind_requests(settings, schema);
+    bind_bench(settings.bench, schema);
     schema.add_choice("log.level", &settings.log.level,
                       {"debug", "info", "warning", "error", "off"}, "least severe line shown");
     schema.add_choice("log.style", &settings.log.style, {"auto", "text", "json"},
@@ -173,6 +215,27 @@ const std::vector<FlagAlias>& flag_aliases() {
         {"--output", "generate.output"},
         {"--system", "chat.system"},
         {"--thinking", "chat.thinking"},
+        {"--url", "bench.url"},
+        {"--base-url", "bench.url"},
+        {"--dataset", "bench.dataset"},
+        {"--tokenizer", "bench.tokenizer"},
+        {"--concurrency", "bench.concurrency"},
+        {"--max-concurrency", "bench.concurrency"},
+        {"--input-len", "bench.input_len"},
+        {"--random-input-len", "bench.input_len"},
+        {"--output-len", "bench.output_len"},
+        {"--random-output-len", "bench.output_len"},
+        {"--random-range-ratio", "bench.range_ratio"},
+        {"--num-prompts", "bench.num_prompts"},
+        {"--num-warmups", "bench.warmups"},
+        {"--request-rate", "bench.request_rate"},
+        {"--burstiness", "bench.burstiness"},
+        {"--goodput", "bench.goodput"},
+        {"--endpoint", "bench.endpoint"},
+        {"--mixed", "bench.mixed"},
+        {"--csv", "bench.csv"},
+        {"--json", "bench.json"},
+        {"--html", "bench.html"},
     };
     return kAliases;
 }

@@ -51,6 +51,21 @@ struct Settings {
         bool thinking = false;
     } chat;
 
+    struct Bench {
+        std::string concurrency = "1", input_len = "512", output_len = "128";
+        std::int64_t num_prompts = 0;  // 0: three times the concurrency, at least 8
+        std::int64_t warmups = 1;
+        std::string dataset = "random", tokenizer;
+        double range_ratio = 0;
+        std::int64_t prompt_tokens_max = 1024, total_tokens_max = 2048;
+        std::string url, api_key, endpoint = "auto", request_rate = "inf";
+        double burstiness = 1;
+        bool stop_at_eos = false;
+        std::vector<std::string> goodput;
+        std::int64_t timeout_s = 600, connect_timeout_s = 10, mixed = 0;
+        std::string csv, json, html;
+    } bench;
+
     struct Log {
         std::string level = "info", style = "auto";
     } log;

@@ -61,6 +61,8 @@ Result<std::shared_ptr<const PackedFile>> open_packed_file(const StackOptions& o
     return PackedFile::open(path, checkpoint, backend);
 }
 
+}  // namespace
+
 Result<std::shared_ptr<ComputePool>> make_pool(const StackOptions& options) {
     ComputePoolOptions pool;
     pool.topology = CpuTopology::detect();
@@ -72,8 +74,6 @@ Result<std::shared_ptr<ComputePool>> make_pool(const StackOptions& options) {
         std::max(1, options.threads > 0 ? static_cast<int>(options.threads) : pool.topology.cores);
     return std::make_shared<ComputePool>(pool);
 }
-
-}  // namespace
 
 std::string default_packed_file(const std::string& model_dir) {
     return model_dir + "/model.packed";

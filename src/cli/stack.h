@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "base/compute_pool.h"
 #include "base/metrics.h"
 #include "base/result.h"
 #include "engine/engine.h"
@@ -67,6 +68,9 @@ struct LoadedModel {
     CostIdentity identity;  // what a cost file must have been measured with
 };
 Result<LoadedModel> load_model(const StackOptions& options, std::int64_t pages = 0);
+
+// The compute threads that build_stack makes, for measuring what they can do.
+Result<std::shared_ptr<ComputePool>> make_pool(const StackOptions& options);
 
 // Where `fathom pack` puts the packed weights of a checkpoint, and where they are looked for.
 std::string default_packed_file(const std::string& model_dir);
