@@ -16,6 +16,7 @@
 
 #include "base/random.h"
 #include "bench/paired.h"
+#include "bench/row_benches.h"
 #include "kernels/ops.h"
 
 namespace fathom {
@@ -157,6 +158,8 @@ class Bench {
                   : paired_.report_flops(report_, what, work, call);
     }
 
+    void rows() { bench::bench_rows(backend_, paired_, report_, options_.only); }
+
     const bench::Report& report() const { return report_; }
 
   private:
@@ -241,6 +244,7 @@ int main_of(int argc, char** argv) {
     fmt::print("{}, {}, one thread\n", bench::cpu_name(), (*backend)->name());
     Bench bench(*options, **backend);
     run(bench);
+    bench.rows();
     if (options->json) fmt::print("{}\n", bench.report().json());
     return 0;
 }
