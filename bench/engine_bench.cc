@@ -1,6 +1,6 @@
 // A whole model through the engine, beside the machine's limits of the same run: decoding against
 // the read bandwidth, prefill against peak multiply-adds, tail-only against exact prefill, the gap
-// between steps, and the operators that matter most alone (kernel_rows.h).
+// between steps, and the operators that matter most alone (linear_benches.h, row_benches.h).
 //
 //   engine_bench [--json] [--model DIR] [--backend NAME] [--threads N] [--quick]
 //
@@ -19,7 +19,9 @@
 
 #include "base/clock.h"
 #include "bench/invariance.h"
+#include "bench/linear_benches.h"
 #include "bench/report.h"
+#include "bench/row_benches.h"
 #include "bench/timed_backend.h"
 #include "engine/core.h"
 #include "engine/engine.h"
@@ -91,6 +93,7 @@ class EngineBench {
     Status decode();
     Status decode_batches();
     Status prefill();
+    Status operators();
 
   private:
     EngineRequest request(const EngineCore& core, std::int64_t prompt, std::int64_t output,
@@ -270,6 +273,18 @@ Status EngineBench::prefill() {
     return {};
 }
 
+// The operators with a limit of their own, on one thread (paired.h).
+Status EngineBench::operators() {
+    FATHOM_ASSIGN(const std::unique_ptr<Backend> backend,
+                  make_backend(options_.backend, std::make_shared<ComputePool>(1)));
+    bench::Paired paired(bench::arithmetic_of(*backend));
+    for (const char* row : {"linear.fp4.m1", "linear.fp8.m1"})
+        bench::bench_linears(*backend, paired, report_, row);
+    for (const char* row : {"attention.640", "topk.262144"})
+        bench::bench_rows(*backend, paired, report_, row);
+    return {};
+}
+
 Result<Options> parse_options(int argc, char** argv) {
     Options options;
     for (int i = 1; i < argc; ++i) {
@@ -305,6 +320,7 @@ Status run(const Options& options) {
     FATHOM_RETURN_IF_ERROR(bench.decode());
     FATHOM_RETURN_IF_ERROR(bench.prefill());
     FATHOM_RETURN_IF_ERROR(bench.decode_batches());
+    FATHOM_RETURN_IF_ERROR(bench.operators());
     fmt::print("{}", report.table());
     if (options.json) fmt::print("{}\n", report.json());
     return {};

@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/report.h"
+#include "kernels/ops.h"
 
 namespace fathom::bench {
 
@@ -20,6 +22,11 @@ enum class Arithmetic {
     bf16,  // VDPBF16PS, 512 bits
     fp32,  // FMA, 256 bits
 };
+
+// What the kernels of a back end multiply with.
+inline Arithmetic arithmetic_of(const Backend& backend) {
+    return std::string_view(backend.name()) == "x86-avx512" ? Arithmetic::bf16 : Arithmetic::fp32;
+}
 
 // What one call of a kernel moves and computes.
 struct Work {
