@@ -45,10 +45,9 @@ std::vector<std::string> requests() {
         const bool thinking = i % 3 == 0;
         all.push_back(http_post(
             "/v1/chat/completions",
-            R"({"model":"tiny","stream":true,"messages":[{"role":"user","content":")" +
-                question + R"("}],"max_tokens":)" + std::to_string(8 + i) +
-                R"(,"seed":)" + std::to_string(i) + R"(,"temperature":)" +
-                (i % 4 == 0 ? "0" : "0.8") + R"(,"thinking":{"type":")" +
+            R"({"model":"tiny","stream":true,"messages":[{"role":"user","content":")" + question +
+                R"("}],"max_tokens":)" + std::to_string(8 + i) + R"(,"seed":)" + std::to_string(i) +
+                R"(,"temperature":)" + (i % 4 == 0 ? "0" : "0.8") + R"(,"thinking":{"type":")" +
                 (thinking ? "enabled" : "disabled") + "\"}}"));
     }
     return all;
