@@ -211,6 +211,13 @@ MemoryPlan plan_memory(const Checkpoint& checkpoint, const MemoryRequest& reques
         request.sequences * layout.state_bytes, false, "the number of sequences");
     add(fmt::format("workspace of {} rows", options.rows_max), workspace_bytes(config, options),
         false, "the rows of a step");
+    // What the kernels keep between calls: inner rows of every expert slot, partial outputs.
+    constexpr std::int64_t kPartialBytes = std::int64_t{32} << 20;
+    add("scratch of the kernels",
+        options.rows_max * (config.experts_per_token + config.shared_experts) *
+                config.expert_inter * static_cast<std::int64_t>(sizeof(float)) +
+            kPartialBytes,
+        false, "the rows of a step");
     // At most one row a sequence is sampled in a step.
     const std::int64_t sampled = std::min(request.sequences, options.rows_max);
     add(fmt::format("logits of {} rows", sampled),
