@@ -47,13 +47,13 @@ class Task {
             for (std::int64_t d = t_.dim; d < t_.padded_dim; ++d)
                 t_.rows[r * t_.row_stride + d] = 0;
         }
-        list_lines(0);
+        fetch_tile(0);
         lines_.prefetch_all();
         for (std::int64_t begin = 0; begin < task_.count; begin += kTile) {
             const std::int64_t n = task_.count - begin < kTile ? task_.count - begin : kTile;
             load_tile(begin, n);
             make_values(t_, n);
-            list_lines(begin + kTile);
+            fetch_tile(begin + kTile);
             make_scores(t_, n, lines_);
             for (std::int64_t h = 0; h < t_.padded_heads; h += kLanes)
                 softmax(h, n);
@@ -63,16 +63,9 @@ class Task {
     }
 
   private:
-    // The lines of the tile that begins at row `begin`.
-    void list_lines(std::int64_t begin) {
-        lines_.clear();
-        for (std::int64_t j = begin; j < begin + kTile && j < task_.count; ++j) {
-            const AttentionRow& row = task_.rows[j];
-            const bool window = j < task_.windows;
-            lines_.add(row.values, window ? task_.window_bytes : task_.compressed_bytes);
-            lines_.add(row.scales,
-                       window ? task_.window_scale_bytes : task_.compressed_scale_bytes);
-        }
+    void fetch_tile(std::int64_t begin) {
+        const std::int64_t end = begin + kTile < task_.count ? begin + kTile : task_.count;
+        lines_.begin(task_, begin, end);
     }
 
     void load_tile(std::int64_t begin, std::int64_t n) const {
@@ -185,7 +178,7 @@ class Task {
 
     const AttentionTask& task_;
     Images t_;
-    Lines lines_;
+    RowLines lines_;
 };
 
 std::int64_t memory_bytes(std::int64_t heads, std::int64_t dim) {

@@ -6,6 +6,7 @@
 // are broadcast.
 #pragma once
 
+#include "kernels/x86/attention_kernels.h"
 #include "kernels/x86/level/lanes.h"
 #include "kernels/x86/level/stored.h"
 #include "kernels/x86/level/transpose.h"
@@ -37,29 +38,49 @@ inline std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
 }
 
-// Cache lines that will be read soon. One at a time: a burst would fill the core's miss buffers and
-// hold up what it computes.
-class Lines {
+// Prefetches the rows of a tile in two steps. A prefetch to a page whose translation is not cached
+// holds up what follows it, so the first lines of all rows are asked for together: their
+// translations are looked up side by side. The other lines come one at a time while scores are
+// computed: a burst of those would fill the core's miss buffers.
+class RowLines {
   public:
-    void clear() { count_ = next_ = 0; }
-    void add(const void* p, std::int64_t bytes) {
-        const auto first = reinterpret_cast<std::uintptr_t>(p) / 64;
-        const auto last = (reinterpret_cast<std::uintptr_t>(p) + bytes - 1) / 64;
-        for (std::uintptr_t line = first; bytes > 0 && line <= last && count_ < kMax; ++line)
-            lines_[count_++] = reinterpret_cast<const char*>(line * 64);
+    // Rows [begin, end) of the task.
+    void begin(const AttentionTask& task, std::int64_t begin, std::int64_t end) {
+        task_ = &task;
+        row_ = begin;
+        end_ = end;
+        line_ = last_ = nullptr;
+        for (std::int64_t j = begin; j < end; ++j) {
+            __builtin_prefetch(task.rows[j].values);
+            __builtin_prefetch(task.rows[j].scales);
+        }
     }
     void prefetch_next() {
-        if (next_ < count_) __builtin_prefetch(lines_[next_++], 0, 3);
+        if (line_ == last_ && !next_row()) return;
+        line_ += kLine;
+        __builtin_prefetch(line_);
     }
     void prefetch_all() {
-        while (next_ < count_)
-            __builtin_prefetch(lines_[next_++]);
+        while (line_ != last_ || row_ < end_)
+            prefetch_next();
     }
 
   private:
-    static constexpr std::int64_t kMax = 2048;
-    const char* lines_[kMax];
-    std::int64_t count_ = 0, next_ = 0;
+    static constexpr std::int64_t kLine = 64;
+
+    bool next_row() {
+        if (row_ == end_) return false;
+        const bool window = row_ < task_->windows;
+        const std::int64_t bytes = window ? task_->window_bytes : task_->compressed_bytes;
+        line_ = task_->rows[row_].values;
+        last_ = line_ + (bytes + kLine - 1) / kLine * kLine;  // rows need not begin with a line
+        ++row_;
+        return true;
+    }
+
+    const AttentionTask* task_ = nullptr;
+    std::int64_t row_ = 0, end_ = 0;
+    const std::uint8_t *line_ = nullptr, *last_ = nullptr;
 };
 
 // Hands out pieces of memory in multiples of 64 bytes; counts only where it starts from null.
@@ -146,7 +167,7 @@ inline void make_values(const Images& t, std::int64_t n) {
 // Pairs [begin, end) of R rows with V vectors of heads.
 template <int V, int R>
 void score_block(const Images& t, std::int64_t row, std::int64_t begin, std::int64_t end,
-                 Lines& lines) {
+                 RowLines& lines) {
     __m512 acc[R][V];
     float* s = t.scores + row * t.padded_heads;
 #pragma GCC unroll 16
@@ -184,7 +205,7 @@ void score_block(const Images& t, std::int64_t row, std::int64_t begin, std::int
 }
 
 template <int V, int R, int kRest>
-void scores_of(const Images& t, std::int64_t n, Lines& lines) {
+void scores_of(const Images& t, std::int64_t n, RowLines& lines) {
     const std::int64_t pairs = t.dim / 2;
     const std::int64_t block = V * kPairBlock / 4 <= kPairBlock / 2 ? pairs : kPairBlock;
     for (std::int64_t begin = 0; begin < pairs; begin += block) {
@@ -200,7 +221,7 @@ void scores_of(const Images& t, std::int64_t n, Lines& lines) {
 }
 
 // Scores of n rows, not yet scaled. Meanwhile `lines` come nearer.
-inline void make_scores(const Images& t, std::int64_t n, Lines& lines) {
+inline void make_scores(const Images& t, std::int64_t n, RowLines& lines) {
     switch (t.padded_heads / kLanes) {
         case 1:
             return scores_of<1, 16, 4>(t, n, lines);
@@ -332,7 +353,7 @@ void fma_pair(__m256 (&acc)[R][2], const float* even, const float* odd, const fl
 
 template <int R>
 void score_block(const Images& t, std::int64_t h, std::int64_t row, std::int64_t begin,
-                 std::int64_t end, Lines& lines) {
+                 std::int64_t end, RowLines& lines) {
     __m256 acc[R][2];
     float* s = t.scores + row * t.padded_heads + h;
 #pragma GCC unroll 6
@@ -353,7 +374,7 @@ void score_block(const Images& t, std::int64_t h, std::int64_t row, std::int64_t
     }
 }
 
-inline void make_scores(const Images& t, std::int64_t n, Lines& lines) {
+inline void make_scores(const Images& t, std::int64_t n, RowLines& lines) {
     for (std::int64_t h = 0; h < t.padded_heads; h += kLanes) {
         for (std::int64_t begin = 0; begin < t.dim / 2; begin += kPairBlock) {
             const std::int64_t end =

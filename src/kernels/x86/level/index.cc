@@ -112,14 +112,14 @@ std::uint32_t score(const IndexQuery& query, const std::uint8_t* const* values,
         __m512i keys[kQuads][kVectors];
         __m512 key_factor[kVectors];
         for (int v = 0; v < kVectors; ++v) {
-            const __m512i byte = _mm512_and_si512(
-                _mm512_srl_epi32(_mm512_load_si512(bytes + v * kLanes),
-                                 _mm_cvtsi64_si128(8 * (g % 4))),
-                _mm512_set1_epi32(255));
+            const __m512i byte =
+                _mm512_and_si512(_mm512_srl_epi32(_mm512_load_si512(bytes + v * kLanes),
+                                                  _mm_cvtsi64_si128(8 * (g % 4))),
+                                 _mm512_set1_epi32(255));
             key_factor[v] = _mm512_castsi512_ps(_mm512_slli_epi32(byte, 23));
-            odd |= static_cast<std::uint32_t>(_mm512_cmpgt_epu32_mask(
-                       _mm512_sub_epi32(byte, _mm512_set1_epi32(kLowByte)),
-                       _mm512_set1_epi32(kHighByte - kLowByte)))
+            odd |= static_cast<std::uint32_t>(
+                       _mm512_cmpgt_epu32_mask(_mm512_sub_epi32(byte, _mm512_set1_epi32(kLowByte)),
+                                               _mm512_set1_epi32(kHighByte - kLowByte)))
                    << (v * kLanes);
 #pragma GCC unroll 8
             for (std::int64_t i = 0; i < kQuads; ++i)
@@ -202,9 +202,9 @@ std::uint32_t score_eight(const IndexQuery& query, const std::uint8_t* const* va
                              _mm_cvtsi64_si128(8 * (g % 4))),
             _mm256_set1_epi32(255));
         const __m256 key_factor = _mm256_castsi256_ps(_mm256_slli_epi32(byte, 23));
-        const __m256i outside = _mm256_or_si256(
-            _mm256_cmpgt_epi32(_mm256_set1_epi32(kLowByte), byte),
-            _mm256_cmpgt_epi32(byte, _mm256_set1_epi32(kHighByte)));
+        const __m256i outside =
+            _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(kLowByte), byte),
+                            _mm256_cmpgt_epi32(byte, _mm256_set1_epi32(kHighByte)));
         odd |= static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(outside)));
         __m256i keys[kQuads];
 #pragma GCC unroll 8
