@@ -13,7 +13,6 @@
 #include "base/random.h"
 #include "engine/core.h"
 #include "engine/engine.h"
-#include "engine/page_pool.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
 #include "recipe/engram_token_map.h"
@@ -32,7 +31,6 @@ struct Answer {
     std::map<std::int64_t, std::vector<float>> logits;
     FinishReason finish = FinishReason::none;
     Anchors anchors;
-    std::shared_ptr<const Prefix> prefix;
 
     std::map<std::int64_t, std::vector<float>> logits_from(std::int64_t position) const {
         return {logits.lower_bound(position), logits.end()};
@@ -45,7 +43,6 @@ class Collector final : public EventSink {
         answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
         answer.finish = event.finish;
         answer.anchors = event.anchors;
-        if (event.prefix != nullptr) answer.prefix = event.prefix;
     }
     void on_logits(std::uint64_t, std::int64_t position, std::span<const float> row) override {
         answer.logits[position].assign(row.begin(), row.end());
@@ -60,6 +57,42 @@ struct Setup {
     int threads = 1;
     CacheStorage storage = CacheStorage::packed;
     std::int64_t budget_us = 0;  // with a cost model of 1 ms a row and 1 us a pair; 0: rows alone
+    std::int64_t snapshot_bytes = 64 << 20;
+};
+
+std::uint64_t checksum(const std::uint8_t* bytes, std::int64_t count) {
+    std::uint64_t sum = 14695981039346656037ull;
+    for (std::int64_t i = 0; i < count; ++i)
+        sum = (sum ^ bytes[i]) * 1099511628211ull;
+    return sum;
+}
+
+// The model, watched: a step must leave every page below a sequence's store floor as it was.
+class GuardedModel final : public Model {
+  public:
+    explicit GuardedModel(std::unique_ptr<Model> model) : model_(std::move(model)) {}
+    const ModelConfig& config() const override { return model_->config(); }
+    const KvLayout& kv_layout() const override { return model_->kv_layout(); }
+    const ModelOptions& options() const override { return model_->options(); }
+    ComputePool& pool() override { return model_->pool(); }
+    std::int64_t packed_bytes() const override { return model_->packed_bytes(); }
+    std::int64_t workspace_bytes() const override { return model_->workspace_bytes(); }
+    void forward(std::span<const StepSpan> spans, Rows logits, Probe* probe) override {
+        const std::uint64_t before = shared_pages(spans);
+        model_->forward(spans, logits, probe);
+        EXPECT_EQ(shared_pages(spans), before);
+    }
+
+  private:
+    std::uint64_t shared_pages(std::span<const StepSpan> spans) const {
+        std::uint64_t sum = 0;
+        for (const StepSpan& span : spans)
+            for (std::int64_t i = 0; i < span.sequence->store_floor / kPageTokens; ++i)
+                sum = sum * 31 + checksum(span.sequence->pages[static_cast<std::size_t>(i)],
+                                          kv_layout().page_bytes);
+        return sum;
+    }
+    std::unique_ptr<Model> model_;
 };
 
 std::shared_ptr<const Checkpoint> tiny_checkpoint() {
@@ -97,7 +130,9 @@ std::unique_ptr<EngineCore> make_core(const Setup& setup) {
         config.cost.k_us[static_cast<std::size_t>(CostFeature::rows)] = 1000;
         config.cost.k_us[static_cast<std::size_t>(CostFeature::attention_pairs)] = 1;
     }
-    auto core = EngineCore::create(std::move(*model), config, real_clock(), nullptr);
+    config.snapshot_bytes_max = setup.snapshot_bytes;
+    auto core = EngineCore::create(std::make_unique<GuardedModel>(std::move(*model)), config,
+                                   real_clock(), nullptr);
     EXPECT_TRUE(core.ok()) << core.status().to_string();
     return std::move(*core);
 }
@@ -134,6 +169,7 @@ EngineRequest request_of(std::uint64_t id, std::int64_t prompt, std::int64_t max
     request.sampling.top_p = id % 3 == 0 ? 1.0 : 0.95;
     request.sampling.seed = 40 + id;
     request.logits_begin = std::max<std::int64_t>(0, prompt - kTail);
+    request.use_cache = false;
     return request;
 }
 
@@ -370,53 +406,96 @@ TEST(EngineModes, DecodingEqualsPrefillOfTheLongerPrompt) {
     EXPECT_EQ(prefilled.tokens.at(0), decoded.tokens.back());
 }
 
-std::uint64_t checksum(const Prefix& prefix, const KvLayout& layout) {
-    std::uint64_t sum = 14695981039346656037ull;
-    for (const PageId page : prefix.pages()) {
-        const std::uint8_t* bytes = prefix.pool().memory(page);
-        for (std::int64_t i = 0; i < layout.page_bytes; ++i)
-            sum = (sum ^ bytes[i]) * 1099511628211ull;
-    }
-    return sum;
+EngineRequest cached(EngineRequest request) {
+    request.use_cache = true;
+    return request;
+}
+
+// The same request with the same history, on an engine that shares nothing.
+Answer repeated(EngineRequest request, const Anchors& anchors) {
+    static const std::unique_ptr<EngineCore> core = make_core({});
+    request.use_cache = false;
+    request.replays = anchors.replays;
+    Answer answer = run_one(*core, request);
+    EXPECT_EQ(answer.anchors.decoder_floor, anchors.decoder_floor);
+    return answer;
 }
 
 TEST(EnginePrefix, AHitWithASnapshotEqualsNoHit) {
-    const auto core = make_core({.chunk = 100});
-    for (const std::int64_t hit : {128, 256, 384}) {
-        EngineRequest request = request_of(11, 540, 12);
-        const Answer cold = run_one(*core, request);
-        request.capture_prefix_at = hit;
-        const Answer captured = run_one(*core, request);
-        expect_equal(captured, cold);
-        request.capture_prefix_at = 0;
-        request.prefix = captured.prefix;
-        request.use_snapshot = true;
-        const Answer warm = run_one(*core, request);
+    // At 396 a replay at 384 would cost as many rows as the snapshot at 256.
+    for (const std::int64_t prompt : {396, 411}) {
+        const auto core = make_core({.chunk = 100 + prompt % 2 * 404});
+        const EngineRequest request = request_of(static_cast<std::uint64_t>(prompt), prompt, 8);
+        const Answer cold = run_one(*core, cached(request));
+        const Answer warm = run_one(*core, cached(request));
         EXPECT_STREQ(warm.anchors.window_source, "snapshot");
+        EXPECT_EQ(warm.anchors.hit_tokens, 256);
+        EXPECT_EQ(warm.anchors.replays, cold.anchors.replays);
         expect_equal(warm, cold);
+        expect_equal(repeated(request, warm.anchors), cold);
     }
 }
 
-TEST(EnginePrefix, ReplayLeavesSharedPagesUntouchedAndIsIndependentOfChunks) {
-    for (const std::int64_t prompt : {256, 257, 300, 420}) {
-        Answer first;
-        for (const std::int64_t chunk : {1, 100, 504}) {
-            const auto core = make_core({.chunk = chunk});
-            EngineRequest request = request_of(12, prompt, 10);
-            request.capture_prefix_at = 256;
-            request.prefix = run_one(*core, request).prefix;
-            request.capture_prefix_at = 0;
-            const std::uint64_t before = checksum(*request.prefix, core->model().kv_layout());
-            std::vector<EngineRequest> pair = {request, request};
+TEST(EnginePrefix, ReplayIsIndependentOfChunksAndOfWhereThePagesCameFrom) {
+    for (const std::int64_t prompt : {256, 257, 400}) {
+        for (const std::int64_t chunk : {9, 504}) {
+            const auto core = make_core({.chunk = chunk, .snapshot_bytes = 0});
+            EngineRequest first = request_of(12, prompt, 1);
+            first.prompt.resize(256);
+            run_one(*core, cached(first));
+            const EngineRequest request = request_of(12, prompt, 4);
+            std::vector<EngineRequest> pair = {cached(request), cached(request)};
             pair[1].id = 99;
             const std::vector<Answer> answers = run(*core, pair);
-            EXPECT_EQ(checksum(*request.prefix, core->model().kv_layout()), before);
             EXPECT_STREQ(answers[0].anchors.window_source, "replay");
             EXPECT_EQ(answers[0].anchors.encoder_floor, 128);
             expect_equal(answers[1], answers[0]);
-            if (first.tokens.empty()) first = answers[0];
-            expect_equal(answers[0], first);
+            expect_equal(answers[0], repeated(request, answers[0].anchors));
         }
+    }
+}
+
+TEST(EnginePrefix, PagesOfDecodedTokensEqualPagesOfAPrompt) {
+    const auto core = make_core({.chunk = 100});
+    const EngineRequest first = request_of(14, 200, 190);
+    const Answer said = run_one(*core, cached(first));
+    EngineRequest next = request_of(15, 160, 12);
+    next.prompt.insert(next.prompt.begin(), said.tokens.begin(), said.tokens.end());
+    next.prompt.insert(next.prompt.begin(), first.prompt.begin(), first.prompt.end());
+    next.logits_begin = static_cast<std::int64_t>(next.prompt.size()) - kTail;
+    const Answer cold = run_one(*core, next);
+    const Answer warm = run_one(*core, cached(next));
+    EXPECT_EQ(warm.anchors.hit_tokens, 384);
+    EXPECT_STREQ(warm.anchors.window_source, "snapshot");
+    expect_equal(warm, cold);
+}
+
+// Equal anchors give equal bits, whatever was found, evicted, preempted and found again.
+TEST(EnginePrefix, EveryAnswerIsRepeatedFromItsAnchorsAlone) {
+    for (std::uint64_t round = 0; round < 2; ++round) {
+        SCOPED_TRACE(fmt::format("round {}", round));
+        RandomStream random(900 + round);
+        const auto core = make_core({.chunk = 60,
+                                     .pages = 7,
+                                     .sequences = 3,
+                                     .snapshot_bytes = round % 2 == 0 ? 0 : 300'000});
+        std::vector<EngineRequest> requests;
+        for (std::uint64_t id = 0; id < 6; ++id) {
+            EngineRequest request = request_of(20 + random.next_below(2), 620, 150);
+            request.id = id;
+            request.prompt.resize(250 + random.next_below(200));
+            request.max_tokens = 1 + static_cast<std::int64_t>(random.next_below(60));
+            request.logits_begin = static_cast<std::int64_t>(request.prompt.size()) - 1;
+            requests.push_back(cached(request));
+        }
+        const std::vector<Answer> answers = run(*core, requests);
+        std::int64_t found = 0;
+        for (std::size_t i = 0; i < requests.size(); ++i) {
+            found += answers[i].anchors.hit_tokens;
+            expect_equal(answers[i], repeated(requests[i], answers[i].anchors));
+        }
+        EXPECT_GT(found, 0);
+        EXPECT_EQ(core->stats().pages_used, 0);
     }
 }
 

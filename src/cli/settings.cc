@@ -54,6 +54,12 @@ void bind_stack(StackOptions& stack, ConfigSchema& schema) {
     schema.add_choice("engine.prefill", &stack.prefill, {"exact", "tail", "halo"},
                       "which prompt rows run the decoder half");
     schema.add("engine.tail_tokens", &engine.tail_tokens, 1, kAny, "rows that `tail` runs");
+    schema.add("engine.prefix_cache", &engine.prefix_cache,
+               "keep computed pages for requests that begin alike");
+    schema.add("engine.snapshot_mib", &stack.snapshot_mib, -1, std::int64_t{1} << 30,
+               "window snapshots, for exact continuations; -1: four for each sequence");
+    schema.add("engine.snapshot_life_s", &stack.snapshot_life_s, 1, kDayS,
+               "a snapshot that is not used for so long is dropped");
 }
 
 void bind_server(Settings::Server& server, ConfigSchema& schema) {

@@ -24,6 +24,8 @@ constexpr std::int64_t kEndUs = 30'000'000;  // for cancelled requests to end
 // Left free when the KV size is chosen here: allocator slack, connections, prompts in flight.
 constexpr double kMemoryShare = 0.9;
 constexpr std::int64_t kProbeUs = 500'000;
+// The end of a prompt, the end of its answer, and as many of conversations that may go on.
+constexpr std::int64_t kSnapshotsPerSequence = 4;
 
 std::string directory_name(const std::string& dir) {
     std::error_code ignored;
@@ -38,6 +40,12 @@ ModelOptions model_options(const StackOptions& options) {
     if (model.numerics.mode == NumericMode::fp32) model.storage = CacheStorage::f32;
     model.rows_max = options.engine.step_tokens_max;
     return model;
+}
+
+std::int64_t snapshot_budget(const StackOptions& options, const KvLayout& layout) {
+    if (!options.engine.prefix_cache) return 0;
+    if (options.snapshot_mib >= 0) return options.snapshot_mib << 20;
+    return options.engine.sequences_max * kSnapshotsPerSequence * window_snapshot_bytes(layout);
 }
 
 Result<std::int64_t> context_length(const StackOptions& options, const ModelConfig& config) {
@@ -128,6 +136,7 @@ Result<LoadedModel> load_model(const StackOptions& options, std::int64_t pages) 
     else
         memory.packed_bytes = packed_weight_bytes(*loaded.checkpoint, *backend);
     const KvLayout layout = make_kv_layout(config, memory.model.storage);
+    memory.snapshot_bytes = snapshot_budget(options, layout);
     if (pages == 0)
         memory.pages = choose_pages(options, loaded.context_tokens, layout.page_bytes,
                                     plan_memory(*loaded.checkpoint, memory));
@@ -166,6 +175,8 @@ Result<Stack> build_stack(const StackOptions& options) {
     EngineConfig engine = options.engine;
     engine.pages = loaded.pages;
     engine.step_budget_us = options.step_budget_ms * 1000;
+    engine.snapshot_bytes_max = snapshot_budget(options, loaded.model->kv_layout());
+    engine.snapshot_life_us = options.snapshot_life_s * 1'000'000;
     FATHOM_ASSIGN(engine.prefill, parse_prefill_mode(options.prefill));
     FATHOM_ASSIGN(engine.cost, cost_model(options, loaded));
     FATHOM_ASSIGN(

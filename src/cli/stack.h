@@ -38,11 +38,14 @@ struct StackOptions {
     std::int64_t kv_tokens = 0;         // in all sequences; 0: as many as are useful and fit
     std::int64_t memory_limit_mib = 0;  // 0: what the machine has available
     std::string prefill = "tail";       // exact | tail | halo
+    std::int64_t snapshot_mib = -1;     // of window snapshots; -1: four for each sequence
+    std::int64_t snapshot_life_s = 180;
     // Times of steps: a file of `fathom calibrate`; empty: a probe of half a second at start;
     // "rows": none, steps are limited by rows alone.
     std::string cost_model;
     std::int64_t step_budget_ms = 250;
-    EngineConfig engine;  // pages, prefill, budget and cost are set by build_stack
+    // build_stack sets pages, prefill, budget, cost and what concerns snapshots.
+    EngineConfig engine;
 };
 
 struct Stack {

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "engine/model_shape.h"
 #include "engine/page_pool.h"
+#include "engine/prefix_cache.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/step_run.h"
@@ -17,6 +18,39 @@
 namespace fathom {
 
 namespace {
+
+// The cache counts by itself; a registry may serve several engines, so differences are added.
+class CacheMetrics {
+  public:
+    explicit CacheMetrics(MetricsRegistry& registry)
+        : snapshot_hits_(registry.counter("fathom_snapshot_hits_total",
+                                          "Requests that began from a window snapshot.")),
+          replays_(registry.counter("fathom_window_replays_total",
+                                    "Requests that rebuilt their windows at a hit.")),
+          evictions_(registry.counter("fathom_prefix_cache_evictions_total",
+                                      "Cached pages that were taken for others.")),
+          snapshot_evictions_(
+              registry.counter("fathom_snapshot_evictions_total",
+                               "Window snapshots dropped by budget, age or with their page.")),
+          pages_(
+              registry.gauge("fathom_prefix_cache_pages", "Cached pages, those in use included.")),
+          snapshot_bytes_(registry.gauge("fathom_snapshot_bytes", "Bytes of window snapshots.")) {}
+
+    void publish(const PrefixCacheStats& now) {
+        snapshot_hits_.add(now.snapshot_hits - before_.snapshot_hits);
+        replays_.add(now.replays - before_.replays);
+        evictions_.add(now.evictions - before_.evictions);
+        snapshot_evictions_.add(now.snapshot_evictions - before_.snapshot_evictions);
+        pages_.set(static_cast<double>(now.blocks));
+        snapshot_bytes_.set(static_cast<double>(now.snapshot_bytes));
+        before_ = now;
+    }
+
+  private:
+    Counter &snapshot_hits_, &replays_, &evictions_, &snapshot_evictions_;
+    Gauge &pages_, &snapshot_bytes_;
+    PrefixCacheStats before_;
+};
 
 struct CoreMetrics {
     explicit CoreMetrics(MetricsRegistry& registry)
@@ -40,11 +74,13 @@ struct CoreMetrics {
               {1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 0.1})),
           cost_scale(registry.gauge("fathom_cost_model_scale",
                                     "Measured step time by predicted, slowly followed; beyond "
-                                    "0.82 to 1.22 calibrate again.")) {}
+                                    "0.82 to 1.22 calibrate again.")),
+          cache(registry) {}
     Gauge &running, &waiting, &cache_usage;
     Counter &preemptions, &prompt_tokens, &output_tokens;
     Histogram &step_rows, &step_seconds, &step_gap;
     Gauge& cost_scale;
+    CacheMetrics cache;
 };
 
 Status check_config(const EngineConfig& config, const Model& model) {
@@ -81,7 +117,6 @@ std::vector<EngineRequest> split_choices(EngineRequest request) {
         part.id = branch.id;
         part.sampling.seed = branch.seed;
         part.logits_begin = -1;
-        part.capture_prefix_at = 0;
     }
     parts.insert(parts.begin(), std::move(request));
     return parts;
@@ -94,9 +129,12 @@ class Core final : public EngineCore {
         : model_(std::move(model)),
           config_(config),
           clock_(clock),
-          pool_(std::make_shared<PagePool>(model_->kv_layout(), config.pages)),
+          pool_(model_->kv_layout(), config.pages),
+          cache_(pool_, clock,
+                 {.snapshot_bytes_max = config.snapshot_bytes_max,
+                  .snapshot_life_us = config.snapshot_life_us}),
           forks_{.kept = 0, .kept_max = kept_forks_max(config.sequences_max)},
-          scheduler_(config, make_model_shape(model_->config()), pool_),
+          scheduler_(config, make_model_shape(model_->config()), cache_),
           run_(*model_, clock) {
         if (metrics != nullptr) metrics_ = std::make_unique<CoreMetrics>(*metrics);
     }
@@ -136,7 +174,8 @@ class Core final : public EngineCore {
     const std::unique_ptr<Model> model_;
     const EngineConfig config_;
     const Clock& clock_;
-    const std::shared_ptr<PagePool> pool_;
+    PagePool pool_;
+    PrefixCache cache_;
     ForkBudget forks_;  // before the scheduler, whose sequences refer to it
     Scheduler scheduler_;
     StepRun run_;
@@ -175,7 +214,7 @@ Status Core::check_ids_are_free(const EngineRequest& request) const {
 
 Status Core::add(EngineRequest request, std::shared_ptr<EventSink> sink) {
     FATHOM_CHECK(sink != nullptr);
-    FATHOM_RETURN_IF_ERROR(check_request(request, config_, model_->config(), *pool_));
+    FATHOM_RETURN_IF_ERROR(check_request(request, config_, model_->config(), pool_));
     FATHOM_RETURN_IF_ERROR(check_ids_are_free(request));
     const auto choices = static_cast<std::int64_t>(1 + request.branches.size());
     if (scheduler_.waiting() + choices > config_.waiting_max)
@@ -187,11 +226,11 @@ Status Core::add(EngineRequest request, std::shared_ptr<EventSink> sink) {
     if (choices > 1) {
         std::vector<std::uint64_t> orders(parts.size());
         std::iota(orders.begin(), orders.end(), next_order_);
-        fork = std::make_shared<PromptFork>(pool_, forks_, std::move(orders));
+        fork = std::make_shared<PromptFork>(cache_, forks_, std::move(orders));
     }
     for (EngineRequest& part : parts) {
-        auto sequence = std::make_unique<Sequence>(std::move(part), sink, next_order_++, config_,
-                                                   model_->config(), model_->kv_layout());
+        auto sequence =
+            std::make_unique<Sequence>(std::move(part), sink, next_order_++, config_, *model_);
         sequence->join_fork(fork);
         scheduler_.add(std::move(sequence));
     }
@@ -235,18 +274,8 @@ void Core::plan_ahead() {
 }
 
 void Core::make_plan() {
-    for (;;) {
-        end_what_is_over();
-        const StepPlan& plan = scheduler_.plan();
-        if (plan.evicted.empty()) break;
-        for (const Sequence* sequence : std::vector<Sequence*>(plan.evicted)) {
-            EngineEvent event = sequence->event();
-            event.status = error(StatusCode::resource_exhausted,
-                                 "the {} prefix tokens of this request were needed by an older one",
-                                 event.anchors.hit_tokens);
-            end(*sequence, std::move(event), FinishReason::error);
-        }
-    }
+    end_what_is_over();
+    scheduler_.plan();
     planned_ = true;
 }
 
@@ -275,7 +304,7 @@ bool Core::launch() {
     if (plan.work.empty()) return false;
     scheduler_.commit();
     predicted_us_ = plan.cost_us;
-    run_.prepare(plan.work, *pool_);
+    run_.prepare(plan.work, cache_);
     in_flight_ = true;
     return true;
 }
@@ -316,27 +345,18 @@ void Core::count_step() {
     if (metrics_) metrics_->cost_scale.set(correction_.scale());
 }
 
-// What follows from a sequence's rows: observed logits, a captured prefix, a token, an end.
+// What follows from a sequence's rows: observed logits, a token, an end.
 void Core::retire_item(StepRun::Item& item) {
     Sequence& sequence = *item.sequence;
     for (std::int64_t p = std::max(item.span.logits_begin, sequence.observe_from()); p < item.end();
-         ++p) {
-        sequence.reported = true;
+         ++p)
         sequence.sink().on_logits(sequence.request().id, p, run_.logits(item, p));
-    }
-    sequence.advance();
+    sequence.advance(cache_);
     count_rows(sequence);
-    if (sequence.keep_prompt_end()) planned_ = false;  // its other choices can start
+    if (sequence.keep_prompt_end(cache_)) planned_ = false;  // its other choices can start
     if (sequence.cancel_requested) return end(sequence, sequence.event(), FinishReason::cancelled);
 
-    if (std::shared_ptr<const Prefix> prefix = sequence.capture(pool_)) {
-        EngineEvent event = sequence.event();
-        event.prefix = std::move(prefix);
-        sequence.reported = true;
-        outbox_.push_back({sequence.shared_sink(), std::move(event)});
-    }
     if (sequence.rows_left() > 0) return;
-    sequence.reported = true;
     EngineEvent event = sequence.event();
     FinishReason reason = sequence.committed_end();
     if (item.sampled.has_value() && item.sampled->damaged) {
@@ -345,6 +365,7 @@ void Core::retire_item(StepRun::Item& item) {
                              "are damaged",
                              item.end() - 1);
         reason = FinishReason::error;
+        sequence.distrust_pages(cache_);
     } else if (item.sampled.has_value()) {
         event.tokens = {item.sampled->token};
         if (item.sampled->logprobs) event.logprobs.push_back(std::move(*item.sampled->logprobs));
@@ -360,7 +381,7 @@ void Core::retire_item(StepRun::Item& item) {
 
 void Core::count_rows(Sequence& sequence) {
     const std::int64_t done = std::min(sequence.rows_done(), sequence.prompt_tokens());
-    const std::int64_t from = std::max(sequence.prompt_rows_counted, sequence.plan().first_row);
+    const std::int64_t from = std::max(sequence.prompt_rows_counted, sequence.first_row());
     if (done <= from) return;
     sequence.prompt_rows_counted = done;
     prompt_tokens_ += static_cast<std::uint64_t>(done - from);
@@ -389,17 +410,23 @@ void Core::publish_metrics() {
     if (!metrics_) return;
     metrics_->running.set(static_cast<double>(scheduler_.running()));
     metrics_->waiting.set(static_cast<double>(scheduler_.waiting()));
-    metrics_->cache_usage.set(static_cast<double>(pool_->used_pages()) /
-                              static_cast<double>(pool_->total()));
+    const EngineStats now = stats();
+    metrics_->cache_usage.set(static_cast<double>(now.pages_used) /
+                              static_cast<double>(now.pages_total));
+    metrics_->cache.publish(cache_.stats());
     metrics_->preemptions.add(scheduler_.preemptions() -
                               std::exchange(preemptions_published_, scheduler_.preemptions()));
 }
 
 EngineStats Core::stats() const {
+    const PrefixCacheStats cache = cache_.stats();
     return {.running = scheduler_.running(),
             .waiting = scheduler_.waiting(),
-            .pages_total = pool_->total(),
-            .pages_used = pool_->used_pages(),
+            .pages_total = pool_.total(),
+            .pages_used = pool_.total() - cache_.available_pages(),
+            .pages_cached = cache.blocks,
+            .prefix_query_tokens = cache.query_tokens,
+            .prefix_hit_tokens = cache.hit_tokens,
             .steps = steps_,
             .prompt_tokens = prompt_tokens_,
             .output_tokens = output_tokens_,

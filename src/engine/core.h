@@ -46,8 +46,7 @@ class EngineCore {
     // that it brings). Unknown ids are ignored: the request may have finished meanwhile.
     virtual void cancel(std::uint64_t id) = 0;
     virtual void cancel_all() = 0;
-    // Ends what is past its deadline and runs one step; false when there was nothing to run: the
-    // core is idle, or every request waits for pages that prefixes outside hold.
+    // Ends what is past its deadline and runs one step; false when there was nothing to run.
     virtual bool step() = 0;
     virtual bool idle() const = 0;  // no request waiting or running
 

@@ -174,14 +174,11 @@ TEST(EngineCore, AChunkEndsWhereTheCallerSaysSo) {
     Rig rig;
     EngineRequest request = make_request(1, 150, 3);
     request.chunk_ends = {1, 30, 70, 128, 150};
-    request.capture_prefix_at = 128;
     const auto sink = rig.add(request);
     std::vector<std::int64_t> ends;
     while (rig.core->step())
         ends.push_back(rig.model->ends.at(0));
     EXPECT_EQ(ends, (std::vector<std::int64_t>{1, 30, 70, 118, 128, 150, 151, 152}));
-    ASSERT_NE(sink->prefix, nullptr);
-    EXPECT_EQ(sink->prefix->tokens(), 128);
     expect_complete(*sink, request);
 }
 
@@ -575,8 +572,6 @@ TEST(EngineCore, RefusesWhatCanNeverRunAndSaysWhy) {
                              {.start = 3, .count = 3, .rows = embedding}};
          },
          "embeddings[1] covers 3 rows from position 3"},
-        {[](auto& r) { r.capture_prefix_at = 128; }, "capture_prefix_at is 128"},
-        {[](auto& r) { r.capture_prefix_at = 5; }, "capture_prefix_at is 5"},
         {[](auto& r) {
              r.chunk_ends = {5, 5};
          },

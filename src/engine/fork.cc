@@ -12,31 +12,37 @@ void PromptFork::leave(std::uint64_t member) {
     if (members_.empty()) release();
 }
 
-void PromptFork::capture(const SequenceState& state, const std::vector<PageId>& pages,
-                         std::int64_t tokens) {
+void PromptFork::capture(const SequenceState& state, std::span<PrefixCache::Block* const> blocks,
+                         const std::uint8_t* last_page, const Anchors& anchors,
+                         std::int64_t first_row) {
     if (members_.empty() || budget_.kept >= budget_.kept_max) return;
-    FATHOM_CHECK(!ready() && tokens > 0);
+    FATHOM_CHECK(!ready());
     ++budget_.kept;
-    const auto last = static_cast<std::size_t>((tokens - 1) / kPageTokens);
-    shared_.assign(pages.begin(), pages.begin() + static_cast<std::ptrdiff_t>(last));
-    for (const PageId page : shared_)
-        pool_->retain(page);
-    const std::uint8_t* bytes = pool_->memory(pages[last]);
-    last_page_.assign(bytes, bytes + state.layout->page_bytes);
+    blocks_.assign(blocks.begin(), blocks.end());
+    for (PrefixCache::Block* block : blocks_)
+        cache_.use(*block);
+    last_page_.assign(last_page, last_page + state.layout->page_bytes);
     rows_.emplace(*state.layout);
     rows_->copy_rows(state);
+    rows_->encoder_floor = state.encoder_floor;
+    rows_->store_floor = state.store_floor;
+    rows_->decoder_floor = state.decoder_floor;
+    anchors_ = anchors;
+    first_row_ = first_row;
 }
 
 void PromptFork::restore(std::uint8_t* last_page, SequenceState& state) const {
     FATHOM_CHECK(ready());
     std::memcpy(last_page, last_page_.data(), last_page_.size());
     state.copy_rows(*rows_);
+    state.encoder_floor = rows_->encoder_floor;
+    state.store_floor = rows_->store_floor;
+    state.decoder_floor = rows_->decoder_floor;
 }
 
 void PromptFork::release() {
-    for (const PageId page : shared_)
-        pool_->release(page);
-    shared_.clear();
+    for (; !blocks_.empty(); blocks_.pop_back())
+        cache_.leave(*blocks_.back());
     last_page_ = {};
     if (ready()) --budget_.kept;
     rows_.reset();

@@ -157,6 +157,7 @@ class MarkerModel final : public Model {
             check_pages(state, p, markers);
             check_window(state, 0, p, state.encoder_floor, markers);
             write(state.ring_row(0, p), markers, p);
+            save_snapshots(span, p + 1);
             if (p >= state.store_floor) write(page_row(state, p), markers, p);
             require(read(page_row(state, p)) == marker(markers, p), "a cached row has no marker");
             if (p < span.decoder_begin) continue;
@@ -170,6 +171,19 @@ class MarkerModel final : public Model {
                 std::copy(values.begin(), values.end(),
                           static_cast<float*>(logits.data) + out * logits.stride);
             ++out;
+        }
+    }
+
+    void save_snapshots(const StepSpan& span, std::int64_t position) {
+        for (WindowSnapshot& snapshot : span.snapshots) {
+            require(snapshot.position > span.start && snapshot.position <= span.start + span.count,
+                    "a snapshot outside its span");
+            if (snapshot.position != position) continue;
+            for (int layer = 0; layer < layout_.encoder_layers; ++layer)
+                for (std::int64_t q = snapshot_begin(layout_, position); q < position; ++q) {
+                    const KvRow row = span.sequence->ring_row(layer, q);
+                    save_window_row(layout_, {row.values, row.scales}, layer, q, snapshot);
+                }
         }
     }
 
@@ -221,7 +235,6 @@ class Recorder final : public EventSink {
         if (event.first_index != next_index_ && violation.empty()) violation = "first_index";
         next_index_ += static_cast<std::int64_t>(event.tokens.size());
         tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
-        if (event.prefix != nullptr) prefix = event.prefix;
         finish = event.finish;
         last = std::move(event);
         ++events;
@@ -235,7 +248,6 @@ class Recorder final : public EventSink {
     std::vector<TokenId> tokens;
     FinishReason finish = FinishReason::none;
     EngineEvent last;
-    std::shared_ptr<const Prefix> prefix;
     std::map<std::int64_t, std::vector<float>> logits;
     std::string violation;
     int events = 0;

@@ -1,5 +1,5 @@
-// Starting from computed pages: hits with replay and with a snapshot, capture, and what happens
-// when prefixes and sequences compete for pages.
+// Prefix reuse through the engine: what is found, how a run begins there, what is left behind, and
+// what happens when pages run out. The marker model verifies every page and window.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,6 @@
 
 #include "engine/core.h"
 #include "engine/marker_model.h"
-#include "engine/page_pool.h"
 
 namespace fathom {
 namespace {
@@ -19,21 +18,29 @@ using testing::make_request;
 using testing::MarkerModel;
 using testing::Recorder;
 
+constexpr std::int64_t kTail = 22;
+using Replays = std::vector<std::int64_t>;
+
+EngineConfig small_config(std::int64_t pages = 24) {
+    EngineConfig config;
+    config.pages = pages;
+    config.sequences_max = 4;
+    config.step_tokens_max = 64;
+    config.prefill_chunk_max = 50;
+    config.tail_tokens = kTail;
+    return config;
+}
+
 struct Rig {
-    explicit Rig(std::int64_t pages = 24) {
-        config.pages = pages;
-        config.sequences_max = 4;
-        config.step_tokens_max = 64;
-        config.prefill_chunk_max = 50;
-        config.tail_tokens = 22;
-        auto owned = std::make_unique<MarkerModel>(64);
+    explicit Rig(const EngineConfig& config = small_config()) {
+        auto owned = std::make_unique<MarkerModel>(config.step_tokens_max);
         model = owned.get();
-        core = std::move(*EngineCore::create(std::move(owned), config, clock, nullptr));
+        core = std::move(*EngineCore::create(std::move(owned), config, clock, &metrics));
     }
     ~Rig() { EXPECT_EQ(model->violation, ""); }
 
     std::shared_ptr<Recorder> add(const EngineRequest& request) {
-        auto sink = std::make_shared<Recorder>();
+        auto sink = std::make_shared<Recorder>(static_cast<std::int64_t>(request.committed.size()));
         const Status status = core->add(request, sink);
         EXPECT_TRUE(status.ok()) << status.to_string();
         return sink;
@@ -41,248 +48,341 @@ struct Rig {
     void run() {
         for (int steps = 0; core->step(); ++steps)
             ASSERT_LT(steps, 100000);
+        EXPECT_TRUE(core->idle());
+        EXPECT_EQ(core->stats().pages_used, 0);
     }
-    std::shared_ptr<const Prefix> capture(EngineRequest request, std::int64_t at) {
-        request.capture_prefix_at = at;
-        request.max_tokens = 1;
+    // The last event of the request, after checking its tokens.
+    EngineEvent answer(const EngineRequest& request) {
         const auto sink = add(request);
         run();
-        EXPECT_NE(sink->prefix, nullptr);
-        return sink->prefix;
+        EXPECT_EQ(sink->tokens, expected_tokens(request));
+        EXPECT_EQ(sink->violation, "");
+        return sink->last;
     }
-    std::uint64_t checksum(const Prefix& prefix) const {
-        std::uint64_t sum = 0;
-        for (const PageId page : prefix.pages()) {
-            const std::uint8_t* bytes = prefix.pool().memory(page);
-            for (std::int64_t i = 0; i < model->kv_layout().page_bytes; ++i)
-                sum = testing::mix(sum, bytes[i]);
-        }
-        return sum;
-    }
+    std::uint64_t count(const char* name) { return metrics.counter(name, "x").value(); }
 
     ManualClock clock;
-    EngineConfig config;
+    MetricsRegistry metrics;
     MarkerModel* model = nullptr;
     std::unique_ptr<EngineCore> core;
 };
 
-TEST(Prefix, CaptureEndsAChunkExactlyThereAndKeepsFullPagesOnly) {
-    Rig rig;
-    const EngineRequest request = make_request(1, 300, 1);
-    const auto prefix = rig.capture(request, 256);
-    EXPECT_EQ(prefix->tokens(), 256);
-    EXPECT_EQ(prefix->pages().size(), 2u);
-    EXPECT_TRUE(std::equal(prefix->ids().begin(), prefix->ids().end(), request.prompt.begin()));
-    EXPECT_EQ(prefix->snapshot()->position, 256);
-    EXPECT_EQ(rig.core->stats().pages_used, 2);
+EngineConfig without_snapshots(std::int64_t pages = 24) {
+    EngineConfig config = small_config(pages);
+    config.snapshot_bytes_max = 0;
+    return config;
 }
 
-TEST(Prefix, ReplayRunsOneWindowBeforeTheHitAndLeavesSharedPagesUntouched) {
+TEST(PrefixReuse, ARepeatedPromptContinuesFromASnapshot) {
     Rig rig;
-    EngineRequest request = make_request(1, 300, 40);
-    const auto prefix = rig.capture(request, 256);
-    const std::uint64_t before = rig.checksum(*prefix);
-    request.prefix = prefix;
-    const auto sink = rig.add(request);
-    rig.run();
-    EXPECT_EQ(sink->tokens, expected_tokens(request));
-    EXPECT_EQ(rig.checksum(*prefix), before);
-    EXPECT_EQ(sink->last.cached_tokens, 240);
-    EXPECT_EQ(sink->last.anchors.hit_tokens, 256);
-    EXPECT_EQ(sink->last.anchors.encoder_floor, 240);
-    EXPECT_EQ(sink->last.anchors.decoder_floor, 278);
-    EXPECT_STREQ(sink->last.anchors.window_source, "replay");
-    EXPECT_EQ(rig.core->stats().pages_used, 2);
+    const EngineRequest request = make_request(1, 300, 40);
+    const EngineEvent cold = rig.answer(request);
+    EXPECT_EQ(cold.cached_tokens, 0);
+    EXPECT_STREQ(cold.anchors.window_source, "none");
+    const EngineEvent warm = rig.answer(request);
+    EXPECT_EQ(warm.cached_tokens, 256);
+    EXPECT_EQ(warm.anchors.hit_tokens, 256);
+    EXPECT_STREQ(warm.anchors.window_source, "snapshot");
+    EXPECT_EQ(warm.anchors.decoder_floor, cold.anchors.decoder_floor);
+    EXPECT_EQ(warm.anchors.replays, cold.anchors.replays);
+    EXPECT_EQ(rig.core->stats().prefix_query_tokens, 600u);
+    EXPECT_EQ(rig.core->stats().prefix_hit_tokens, 256u);
+    EXPECT_EQ(rig.count("fathom_snapshot_hits_total"), 1u);
 }
 
-TEST(Prefix, SnapshotContinuesAtTheHit) {
-    Rig rig;
-    EngineRequest request = make_request(1, 300, 40);
-    request.prefix = rig.capture(request, 256);
-    request.use_snapshot = true;
-    const auto sink = rig.add(request);
-    rig.run();
-    EXPECT_EQ(sink->tokens, expected_tokens(request));
-    EXPECT_EQ(sink->last.cached_tokens, 256);
-    EXPECT_EQ(sink->last.anchors.encoder_floor, 0);
-    EXPECT_STREQ(sink->last.anchors.window_source, "snapshot");
+TEST(PrefixReuse, ASnapshotIsUsedOnlyWhereTheTailFollows) {
+    for (const std::int64_t prompt : {384, 385, 405, 406, 407}) {
+        Rig rig;
+        const EngineRequest request = make_request(1, prompt, 5);
+        rig.answer(request);
+        const EngineEvent warm = rig.answer(request);
+        EXPECT_EQ(warm.anchors.hit_tokens, 384);
+        EXPECT_STREQ(warm.anchors.window_source, prompt < 384 + kTail ? "replay" : "snapshot");
+    }
 }
 
-TEST(Prefix, AShortSuffixReplaysInsteadOfUsingTheSnapshot) {
+TEST(PrefixReuse, WithoutASnapshotOneWindowIsReplayed) {
+    Rig rig(without_snapshots());
+    const EngineRequest request = make_request(1, 300, 40);
+    rig.answer(request);
+    const EngineEvent warm = rig.answer(request);
+    EXPECT_EQ(warm.cached_tokens, 240);
+    EXPECT_EQ(warm.anchors.hit_tokens, 256);
+    EXPECT_EQ(warm.anchors.encoder_floor, 240);
+    EXPECT_EQ(warm.anchors.decoder_floor, 278);
+    EXPECT_EQ(warm.anchors.replays, Replays{256});
+    EXPECT_STREQ(warm.anchors.window_source, "replay");
+    EXPECT_EQ(rig.count("fathom_window_replays_total"), 1u);
+}
+
+TEST(PrefixReuse, AHitOfTheWholePromptStillRunsItsTail) {
+    Rig rig(without_snapshots());
+    const EngineRequest request = make_request(1, 384, 10);
+    rig.answer(request);
+    const EngineEvent warm = rig.answer(request);
+    EXPECT_EQ(warm.anchors.hit_tokens, 384);
+    EXPECT_EQ(warm.anchors.decoder_floor, 368);
+}
+
+TEST(PrefixReuse, HitsOfOneBlockAreLeft) {
     Rig rig;
-    for (const std::int64_t prompt : {256, 257, 271}) {
-        EngineRequest request = make_request(1, 300, 40);
-        request.prompt.resize(static_cast<std::size_t>(prompt));
-        request.prefix = rig.capture(request, 256);
-        request.use_snapshot = true;
+    const EngineRequest request = make_request(1, 250, 5);
+    rig.answer(request);
+    EXPECT_EQ(rig.answer(request).anchors.hit_tokens, 0);
+}
+
+TEST(PrefixReuse, SnapshotsEndWithTheirLife) {
+    EngineConfig config = small_config();
+    config.snapshot_life_us = 1000;
+    Rig rig(config);
+    const EngineRequest request = make_request(1, 300, 5);
+    rig.answer(request);
+    rig.clock.advance_us(999);
+    EXPECT_STREQ(rig.answer(request).anchors.window_source, "snapshot");  // a use is a new life
+    rig.clock.advance_us(999);
+    EXPECT_STREQ(rig.answer(request).anchors.window_source, "snapshot");
+    rig.clock.advance_us(1000);
+    EXPECT_STREQ(rig.answer(request).anchors.window_source, "replay");
+}
+
+TEST(PrefixReuse, AConversationFindsItsPromptAndItsAnswer) {
+    Rig rig;
+    EngineRequest request = make_request(1, 140, 100);
+    for (int turn = 0; turn < 3; ++turn) {
         const auto sink = rig.add(request);
         rig.run();
         EXPECT_EQ(sink->tokens, expected_tokens(request));
-        EXPECT_STREQ(sink->last.anchors.window_source, "replay");
-        EXPECT_EQ(sink->last.anchors.decoder_floor, std::max<std::int64_t>(prompt - 22, 240));
+        const std::int64_t said =
+            static_cast<std::int64_t>(request.prompt.size() + sink->tokens.size()) - 1;
+        request.prompt.insert(request.prompt.end(), sink->tokens.begin(), sink->tokens.end());
+        for (TokenId id = 0; id < 30; ++id)
+            request.prompt.push_back(id);
+        ++request.id;
+        EngineRequest next = request;
+        next.max_tokens = 1;
+        const EngineEvent event = rig.answer(next);
+        const std::int64_t full = said / kPageTokens * kPageTokens;
+        EXPECT_EQ(event.anchors.hit_tokens, full > 128 ? full : 0);
+        EXPECT_EQ(event.anchors.replays, Replays());
     }
 }
 
-TEST(Prefix, SeveralRequestsShareItAndMayExtendIt) {
+// A run that replayed leaves its pages under its own history, never under that of a cold run.
+TEST(PrefixReuse, PagesComputedAfterAReplayKeepTheirHistory) {
+    Rig rig(without_snapshots());
+    EngineRequest shorter = make_request(1, 300, 1);
+    EngineRequest longer = make_request(2, 300, 1);
+    const std::vector<TokenId> more = testing::make_ids(300, 77);
+    longer.prompt = shorter.prompt;
+    longer.prompt.insert(longer.prompt.end(), more.begin(), more.end());
+    rig.answer(shorter);
+    EXPECT_EQ(rig.answer(longer).anchors.replays, Replays{256});  // leaves [256, 512) behind
+    EXPECT_EQ(rig.answer(longer).anchors.replays, (Replays{256, 512}));
+
+    EngineRequest exact = longer;
+    exact.replays = Replays();
+    const EngineEvent cold = rig.answer(exact);  // leaves [256, 512) of a cold run
+    EXPECT_EQ(cold.cached_tokens, 0);
+    EXPECT_EQ(rig.answer(longer).anchors.replays, Replays{512});  // the shorter history
+}
+
+TEST(PrefixReuse, AGivenHistoryIsRepeatedWithAndWithoutPages) {
+    EngineRequest request = make_request(1, 600, 60);
+    request.replays = Replays{256, 512};
+    for (const bool fill : {false, true}) {
+        Rig rig(without_snapshots());
+        if (fill) {
+            EngineRequest first = request;
+            first.replays.reset();
+            first.prompt.resize(300);
+            rig.answer(first);
+        }
+        const EngineEvent event = rig.answer(request);
+        EXPECT_EQ(event.anchors.replays, *request.replays);
+        EXPECT_EQ(event.anchors.hit_tokens, fill ? 256 : 0);
+        EXPECT_EQ(event.anchors.decoder_floor, 578);
+        EXPECT_EQ(event.anchors.encoder_floor, 496);
+    }
+}
+
+TEST(PrefixReuse, ExactFindsNothingButLeavesPagesAndHaloNeverReplays) {
+    Rig rig(without_snapshots());
+    EngineRequest request = make_request(1, 300, 5);
+    request.override_prefill = true;
+    request.prefill = PrefillMode::exact;
+    rig.answer(request);
+    EXPECT_EQ(rig.answer(request).cached_tokens, 0);
+    request.prefill = PrefillMode::halo;
+    EXPECT_EQ(rig.answer(request).cached_tokens, 0);
+    request.prefill = PrefillMode::tail;
+    request.tail_tokens = kTail;
+    EXPECT_EQ(rig.answer(request).cached_tokens, 240);
+}
+
+TEST(PrefixReuse, HaloContinuesFromSnapshots) {
     Rig rig;
-    EngineRequest base = make_request(1, 500, 30);
-    const auto first = rig.capture(base, 128);
-    base.prefix = first;
-    const auto second = rig.capture(base, 384);
-    EXPECT_EQ(second->pages()[0], first->pages()[0]);
-    std::vector<EngineRequest> requests;
-    std::vector<std::shared_ptr<Recorder>> sinks;
-    for (std::uint64_t id = 0; id < 6; ++id) {
-        EngineRequest request = base;
-        request.id = id;
-        request.prompt.resize(390 + 11 * id);
-        request.sampling.seed = id;
-        request.prefix = id % 2 == 0 ? first : second;
-        request.use_snapshot = id % 3 == 0;
-        requests.push_back(request);
-        sinks.push_back(rig.add(request));
-    }
-    rig.run();
-    for (std::size_t i = 0; i < requests.size(); ++i)
-        EXPECT_EQ(sinks[i]->tokens, expected_tokens(requests[i]));
-    EXPECT_EQ(rig.core->stats().pages_used, 3);
+    EngineRequest request = make_request(1, 300, 5);
+    request.override_prefill = true;
+    request.prefill = PrefillMode::halo;  // 16 + 15 rows in the marker model
+    rig.answer(request);
+    EXPECT_EQ(rig.answer(request).cached_tokens, 256);
 }
 
-TEST(Prefix, PagesReturnWhenTheLastHolderIsGone) {
+TEST(PrefixReuse, SaltsAndRefusalsKeepRequestsApart) {
     Rig rig;
-    EngineRequest request = make_request(1, 300, 400);
-    auto prefix = rig.capture(request, 256);
-    request.max_tokens = 200;
-    request.prefix = prefix;
-    const auto sink = rig.add(request);
-    request.prefix.reset();
-    rig.core->step();
-    prefix.reset();
-    EXPECT_GE(rig.core->stats().pages_used, 2);
-    rig.run();
-    EXPECT_EQ(sink->finish, FinishReason::length);
-    EXPECT_EQ(rig.core->stats().pages_used, 0);
+    EngineRequest request = make_request(1, 300, 5);
+    request.use_cache = false;
+    rig.answer(request);
+    EXPECT_EQ(rig.core->stats().pages_cached, 0);
+    request.use_cache = true;
+    request.cache_salt = "a";
+    rig.answer(request);
+    EXPECT_EQ(rig.answer(request).cached_tokens, 256);
+    request.cache_salt = "b";
+    EXPECT_EQ(rig.answer(request).cached_tokens, 0);
+    request.use_cache = false;
+    EXPECT_EQ(rig.answer(request).cached_tokens, 0);
+
+    EngineConfig config = small_config();
+    config.prefix_cache = false;
+    Rig off(config);
+    off.answer(request);
+    EXPECT_EQ(off.answer(request).cached_tokens, 0);
+    EXPECT_EQ(off.core->stats().pages_cached, 0);
 }
 
-TEST(Prefix, OutlivesItsEngine) {
-    std::shared_ptr<const Prefix> prefix;
-    {
-        Rig rig;
-        prefix = rig.capture(make_request(1, 200, 1), 128);
-    }
-    EXPECT_EQ(prefix->pool().used_pages(), 1);
+TEST(PrefixReuse, ImagesAreToldApartByTheirDigests) {
+    Rig rig;
+    const std::vector<float> rows(200, 0.0f);
+    EngineRequest request = make_request(1, 420, 3);
+    request.in_image.assign(420, 0);
+    std::fill_n(request.in_image.begin() + 300, 10, std::uint8_t{1});
+    request.embeddings = {{.start = 300, .count = 10, .rows = rows.data()}};
+    rig.answer(request);
+    EXPECT_EQ(rig.core->stats().pages_cached, 2);  // nothing says what the third shows
+    request.image_digests = {Sha256Digest{1}};
+    rig.answer(request);
+    EXPECT_EQ(rig.core->stats().pages_cached, 3);
+    EXPECT_EQ(rig.answer(request).anchors.hit_tokens, 384);
+    request.image_digests = {Sha256Digest{2}};
+    EXPECT_EQ(rig.answer(request).anchors.hit_tokens, 256);
 }
 
-TEST(Prefix, APreemptedHitIsRecomputedFromTheSamePrefix) {
-    Rig rig(7);
-    EngineRequest request = make_request(1, 300, 120);
-    const auto prefix = rig.capture(request, 256);
+TEST(PrefixReuse, RequestsSideBySideShareTheirPages) {
+    Rig rig;
     std::vector<EngineRequest> requests;
     std::vector<std::shared_ptr<Recorder>> sinks;
     for (std::uint64_t id = 0; id < 4; ++id) {
+        EngineRequest request = make_request(7, 300, 60);
         request.id = id;
-        request.max_tokens = 200;
-        request.prefix = prefix;
-        request.use_snapshot = id % 2 == 0;
         request.sampling.seed = id;
         requests.push_back(request);
         sinks.push_back(rig.add(request));
     }
+    while (sinks[3]->events == 0)
+        rig.core->step();
+    EXPECT_EQ(rig.core->stats().pages_used, 2 + 4);  // the full ones once, and a last one each
     rig.run();
-    EXPECT_GT(rig.core->stats().preemptions, 0u);
     for (std::size_t i = 0; i < requests.size(); ++i)
         EXPECT_EQ(sinks[i]->tokens, expected_tokens(requests[i]));
-    EXPECT_EQ(rig.core->stats().pages_used, 2);
 }
 
-TEST(Prefix, RequestsBlockedByEachOthersPrefixesStillFinish) {
-    Rig rig(6);
-    std::vector<EngineRequest> requests;
-    std::vector<std::shared_ptr<Recorder>> sinks;
-    for (std::uint64_t id = 1; id <= 2; ++id) {
-        EngineRequest request = make_request(id, 384, 100);
-        request.prefix = rig.capture(request, 384);
-        request.prompt.resize(400, 7);
-        requests.push_back(request);
-    }
-    for (EngineRequest& request : requests) {
-        sinks.push_back(rig.add(request));
-        request.prefix.reset();
-    }
-    EXPECT_EQ(rig.core->stats().pages_used, 6);
-    rig.run();
-    EXPECT_TRUE(rig.core->idle());
-    for (std::size_t i = 0; i < requests.size(); ++i)
-        EXPECT_EQ(sinks[i]->tokens, expected_tokens(requests[i]));
-    EXPECT_EQ(sinks[0]->last.anchors.hit_tokens, 384);
-    EXPECT_EQ(sinks[1]->last.anchors.hit_tokens, 0);  // its prefix was taken back before it began
-    EXPECT_EQ(rig.core->stats().pages_used, 0);
-}
-
-TEST(Prefix, AStartedRequestEndsWithAnErrorWhenAnOlderOneNeedsItsPrefix) {
-    Rig rig(6);
-    EngineRequest hit = make_request(2, 300, 300);
-    hit.prefix = rig.capture(hit, 256);
-    const EngineRequest older = make_request(1, 300, 300);
-    const auto first = rig.add(older);
-    const auto second = rig.add(hit);
-    hit.prefix.reset();
-    rig.run();
-    EXPECT_EQ(first->tokens, expected_tokens(older));
-    EXPECT_EQ(second->finish, FinishReason::error);
-    EXPECT_EQ(second->last.status.message(),
-              "the 256 prefix tokens of this request were needed by an older one");
-    EXPECT_EQ(second->violation, "");
-    EXPECT_EQ(rig.core->stats().pages_used, 0);
-}
-
-TEST(Prefix, PagesHeldOutsideBlockUntilTheyAreGivenBack) {
-    Rig rig(4);
-    auto held = rig.capture(make_request(1, 500, 1), 384);
-    EngineRequest request = make_request(2, 200, 10);
-    request.deadline_us = 100;
-    const auto sink = rig.add(request);
-    const EngineRequest patient = make_request(3, 200, 10);
-    const auto other = rig.add(patient);
-    rig.run();
-    EXPECT_FALSE(rig.core->idle());
-    rig.clock.advance_us(100);
-    EXPECT_FALSE(rig.core->step() && sink->finish == FinishReason::none);
-    EXPECT_EQ(sink->finish, FinishReason::deadline);
-    rig.run();
-    EXPECT_EQ(other->finish, FinishReason::none);
-    held.reset();
-    rig.run();
-    EXPECT_EQ(other->tokens, expected_tokens(patient));
-}
-
-TEST(Prefix, IsRefusedWhenItDoesNotFitTheRequest) {
+TEST(PrefixReuse, CancellingFreesThePagesAndKeepsTheFullOnesForOthers) {
     Rig rig;
-    EngineRequest base = make_request(1, 300, 10);
-    const auto prefix = rig.capture(base, 256);
-    base.prefix = prefix;
-    const auto refusal = [&](Rig& there, EngineRequest request) {
-        return there.core->add(std::move(request), std::make_shared<Recorder>()).message();
+    const EngineRequest request = make_request(1, 300, 60);
+    const auto sink = rig.add(request);
+    while (sink->events == 0)
+        rig.core->step();
+    rig.core->cancel(1);
+    EXPECT_EQ(rig.core->stats().pages_used, 0);
+    EXPECT_EQ(rig.core->stats().pages_cached, 2);
+    EXPECT_EQ(rig.answer(request).cached_tokens, 256);
+}
+
+TEST(PrefixReuse, PagesOfADamagedRunServeNobody) {
+    Rig rig;
+    const EngineRequest request = make_request(1, 300, 5);
+    rig.model->damaged_position = 299;
+    const auto sink = rig.add(request);
+    rig.run();
+    EXPECT_EQ(sink->finish, FinishReason::error);
+    rig.model->damaged_position = -1;
+    EXPECT_EQ(rig.answer(request).cached_tokens, 0);
+    EXPECT_EQ(rig.answer(request).cached_tokens, 256);
+}
+
+TEST(PrefixReuse, EvictionUnderPressureTakesOnlyWhatNobodyUses) {
+    Rig rig(small_config(8));
+    const EngineRequest lasting = make_request(99, 300, 300);
+    const auto sink = rig.add(lasting);
+    for (std::uint64_t id = 0; id < 12; ++id) {
+        rig.add(make_request(id, 260, 5));
+        for (int steps = 0; steps < 20; ++steps)
+            rig.core->step();
+    }
+    rig.run();
+    EXPECT_EQ(sink->tokens, expected_tokens(lasting));
+    EXPECT_GT(rig.count("fathom_prefix_cache_evictions_total"), 10u);
+}
+
+TEST(PrefixReuse, APreemptedSequenceComesBackToTheSameTokensAndAnchors) {
+    for (const bool snapshots : {false, true}) {
+        Rig rig(snapshots ? small_config(7) : without_snapshots(7));
+        EngineRequest request = make_request(1, 300, 1);
+        rig.answer(request);
+        std::vector<EngineRequest> requests;
+        std::vector<std::shared_ptr<Recorder>> sinks;
+        for (std::uint64_t id = 0; id < 4; ++id) {
+            request.id = id;
+            request.max_tokens = 250;
+            request.sampling.seed = id;
+            requests.push_back(request);
+            sinks.push_back(rig.add(request));
+        }
+        rig.run();
+        EXPECT_GT(rig.core->stats().preemptions, 0u);
+        for (std::size_t i = 0; i < requests.size(); ++i) {
+            EXPECT_EQ(sinks[i]->tokens, expected_tokens(requests[i]));
+            EXPECT_EQ(sinks[i]->last.anchors.replays, snapshots ? Replays() : Replays{256});
+        }
+    }
+}
+
+TEST(PrefixReuse, AWholeArenaOfIdlePagesServesAnyRequest) {
+    Rig rig(small_config(4));
+    rig.answer(make_request(1, 500, 5));
+    EXPECT_EQ(rig.core->stats().pages_cached, 3);
+    rig.answer(make_request(2, 500, 12));
+    rig.answer(make_request(2, 500, 12));
+}
+
+TEST(PrefixReuse, RefusesImpossibleHistoriesAndSays) {
+    Rig rig;
+    const auto refusal = [&](auto change) {
+        EngineRequest request = make_request(1, 500, 5);
+        change(request);
+        return rig.core->add(request, std::make_shared<Recorder>()).message();
     };
-    EngineRequest request = base;
-    request.prompt.resize(200);
-    EXPECT_EQ(refusal(rig, request), "prefix has 256 tokens; the prompt has only 200");
-    request = base;
-    request.prompt[100] ^= 1;
-    EXPECT_EQ(refusal(rig, request), "prefix differs from the prompt at position 100");
-    request = base;
-    request.in_image.assign(300, 0);
-    request.in_image[17] = 1;
-    EXPECT_EQ(refusal(rig, request), "prefix differs from the prompt in its image positions");
-    request = base;
-    request.override_prefill = true;
-    request.prefill = PrefillMode::exact;
-    EXPECT_THAT(refusal(rig, request), HasSubstr("prefill mode exact runs every row"));
-    request = base;
-    request.capture_prefix_at = 256;
-    EXPECT_THAT(refusal(rig, request), HasSubstr("capture_prefix_at is 256"));
-    Rig other;
-    EXPECT_EQ(refusal(other, base), "prefix belongs to another engine's pages");
+    const auto replays = [&](const Replays& at) {
+        return refusal([&](EngineRequest& r) { r.replays = at; });
+    };
+    EXPECT_THAT(replays({0}), HasSubstr("replays[0] is 0; it must be a multiple of 128 above "
+                                        "127 and within the prompt's 500 tokens"));
+    EXPECT_THAT(replays({300}), HasSubstr("replays[0] is 300"));
+    EXPECT_THAT(replays({384, 256}), HasSubstr("replays[1] is 256"));
+    EXPECT_THAT(replays({384, 384}), HasSubstr("replays[1] is 384"));
+    EXPECT_THAT(replays({512}), HasSubstr("replays[0] is 512"));
+    EXPECT_THAT(replays({-256}), HasSubstr("replays[0] is -256"));
+    EXPECT_THAT(refusal([](EngineRequest& r) {
+                    r.replays = Replays{256};
+                    r.override_prefill = true;
+                    r.prefill = PrefillMode::exact;
+                }),
+                HasSubstr("replays has 1 entries; prefill mode exact allows none"));
+    EXPECT_THAT(refusal([](EngineRequest& r) { r.cache_salt.assign(257, 'x'); }),
+                HasSubstr("cache_salt has 257 bytes; at most 256"));
+    EXPECT_THAT(refusal([](EngineRequest& r) { r.image_digests.resize(2); }),
+                HasSubstr("image_digests has 2 entries"));
 }
 
 }  // namespace

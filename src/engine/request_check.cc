@@ -88,39 +88,30 @@ Status check_image(const EngineRequest& request) {
     return {};
 }
 
-bool same_image_flags(const EngineRequest& request, const Prefix& prefix) {
-    for (std::int64_t i = 0; i < prefix.tokens(); ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        const bool here = !request.in_image.empty() && request.in_image[at] != 0;
-        const bool there = !prefix.in_image().empty() && prefix.in_image()[at] != 0;
-        if (here != there) return false;
+Status check_replays(const EngineRequest& request, const EngineConfig& config,
+                     std::int64_t window) {
+    if (!request.replays.has_value() || request.replays->empty()) return {};
+    const PrefillMode mode = request.override_prefill ? request.prefill : config.prefill;
+    if (mode == PrefillMode::exact || mode == PrefillMode::halo)
+        return invalid_argument("replays has {} entries; prefill mode {} allows none",
+                                request.replays->size(), prefill_mode_name(mode));
+    const std::int64_t prompt = size_of(request.prompt);
+    std::int64_t before = std::max(window, kPageTokens) - 1;
+    for (std::size_t i = 0; i < request.replays->size(); ++i) {
+        const std::int64_t at = (*request.replays)[i];
+        if (at % kPageTokens != 0 || at <= before || at > prompt)
+            return invalid_argument(
+                "replays[{}] is {}; it must be a multiple of {} above {} and within the prompt's "
+                "{} "
+                "tokens",
+                i, at, kPageTokens, before, prompt);
+        before = at;
     }
-    return true;
+    return {};
 }
 
-Status check_prefix(const EngineRequest& request, const EngineConfig& config,
-                    const PagePool& pool) {
+Status check_chunk_ends(const EngineRequest& request) {
     const std::int64_t prompt = size_of(request.prompt);
-    std::int64_t hit = 0;
-    if (request.prefix != nullptr) {
-        const Prefix& prefix = *request.prefix;
-        hit = prefix.tokens();
-        if (&prefix.pool() != &pool)
-            return invalid_argument("prefix belongs to another engine's pages");
-        if (hit > prompt)
-            return invalid_argument("prefix has {} tokens; the prompt has only {}", hit, prompt);
-        const auto difference =
-            std::mismatch(prefix.ids().begin(), prefix.ids().end(), request.prompt.begin()).first;
-        if (difference != prefix.ids().end())
-            return invalid_argument("prefix differs from the prompt at position {}",
-                                    difference - prefix.ids().begin());
-        if (!same_image_flags(request, prefix))
-            return invalid_argument("prefix differs from the prompt in its image positions");
-        if ((request.override_prefill ? request.prefill : config.prefill) == PrefillMode::exact)
-            return invalid_argument(
-                "prefill mode exact runs every row; it cannot start from a prefix of {} tokens",
-                hit);
-    }
     std::int64_t before = 0;
     for (std::size_t i = 0; i < request.chunk_ends.size(); before = request.chunk_ends[i++])
         if (request.chunk_ends[i] <= before || request.chunk_ends[i] > prompt)
@@ -128,14 +119,20 @@ Status check_prefix(const EngineRequest& request, const EngineConfig& config,
                 "chunk_ends[{}] is {}; positions must ascend from 1 and lie within the prompt's {} "
                 "tokens",
                 i, request.chunk_ends[i], prompt);
-    const std::int64_t capture = request.capture_prefix_at;
-    if (capture == 0) return {};
-    if (capture < 0 || capture % kPageTokens != 0 || capture > prompt || capture <= hit)
-        return invalid_argument(
-            "capture_prefix_at is {}; it must be a multiple of {} past the prefix's {} and within "
-            "the prompt's {} tokens",
-            capture, kPageTokens, hit, prompt);
     return {};
+}
+
+Status check_reuse(const EngineRequest& request, const EngineConfig& config,
+                   const ModelConfig& model) {
+    if (!request.image_digests.empty() && request.image_digests.size() != request.embeddings.size())
+        return invalid_argument(
+            "image_digests has {} entries; it must be empty or match the {} "
+            "embedding spans",
+            request.image_digests.size(), request.embeddings.size());
+    if (request.cache_salt.size() > kCacheSaltMax)
+        return invalid_argument("cache_salt has {} bytes; at most {} are allowed",
+                                request.cache_salt.size(), kCacheSaltMax);
+    return check_replays(request, config, model.window);
 }
 
 }  // namespace
@@ -150,7 +147,8 @@ Status check_request(const EngineRequest& request, const EngineConfig& config,
     FATHOM_RETURN_IF_ERROR(check_branches(request));
     FATHOM_RETURN_IF_ERROR(check_prefill(request));
     FATHOM_RETURN_IF_ERROR(check_image(request));
-    return check_prefix(request, config, pool);
+    FATHOM_RETURN_IF_ERROR(check_chunk_ends(request));
+    return check_reuse(request, config, model);
 }
 
 }  // namespace fathom

@@ -20,12 +20,11 @@ CostModel cost_in_rows() {
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineConfig& config, const ModelShape& shape,
-                     std::shared_ptr<PagePool> pool)
+Scheduler::Scheduler(const EngineConfig& config, const ModelShape& shape, PrefixCache& cache)
     : config_(config),
       shape_(shape),
       cost_(config.cost.known() ? config.cost : cost_in_rows()),
-      pool_(std::move(pool)),
+      cache_(cache),
       step_(shape_) {
     budget_us_ = static_cast<double>(config.step_tokens_max);
     if (config.cost.known())
@@ -54,13 +53,12 @@ std::unique_ptr<Sequence> Scheduler::remove(const Sequence& sequence) {
     sequences_.erase(found);
     by_id_.erase(removed->request().id);
     if (removed->running()) --running_;
-    removed->stop(*pool_);
+    removed->stop(cache_);
     removed->leave_fork();
     return removed;
 }
 
 const StepPlan& Scheduler::plan() {
-    plan_.evicted.clear();
     begin_plan();
     unblock();
     return plan_;
@@ -73,7 +71,7 @@ void Scheduler::begin_plan() {
     rows_left_ = config_.step_tokens_max;
     step_ = StepFeatures(shape_);
     for (const auto& [order, sequence] : sequences_)
-        sequence->release_unlaunched_pages(*pool_);
+        sequence->release_unlaunched_pages(cache_);
     plan_decoding();
     plan_prompts();
     CostModel unscaled = cost_;
@@ -109,7 +107,7 @@ void Scheduler::plan_decoding() {
     }
 }
 
-std::vector<Sequence*> Scheduler::prompts_that_may_run() const {
+std::vector<Sequence*> Scheduler::prompts_that_may_run() {
     std::vector<Sequence*> prompts;
     std::int64_t places = config_.sequences_max - running_;
     for (const auto& [order, sequence] : sequences_) {
@@ -117,6 +115,7 @@ std::vector<Sequence*> Scheduler::prompts_that_may_run() const {
             continue;
         if (!sequence->running()) {
             if (places == 0) continue;
+            sequence->look_up(cache_);
             if (may_start(*sequence)) --places;
         }
         prompts.push_back(sequence.get());
@@ -177,12 +176,15 @@ void Scheduler::plan_prompts() {
 std::int64_t Scheduler::plan_prompt_rows(Sequence& sequence, std::int64_t rows,
                                          bool may_take_pages) {
     if (!sequence.running()) {
-        if (!may_take_pages || !may_start(sequence)) return 0;
-        sequence.start(*pool_);
+        if (!may_take_pages) return 0;
+        sequence.look_up(cache_);  // again: others took pages since
+        if (!may_start(sequence)) return 0;
+        sequence.start(cache_);
         ++running_;
     }
     const std::int64_t end =
-        sequence.rows_done() + std::min({rows, rows_left_, sequence.rows_left()});
+        sequence.rows_done() +
+        std::min({rows, rows_left_, sequence.rows_left(), sequence.rows_before_chunk_end()});
     while (sequence.covered_rows() < end && may_take_pages && take_page(sequence)) {
     }
     return std::min(end, sequence.covered_rows()) - sequence.rows_done();
@@ -196,7 +198,7 @@ void Scheduler::unblock() {
         }
         if (Sequence* victim = youngest_running_behind(*sequences_.begin()->second)) {
             preempt(*victim);
-        } else if (!take_back_a_prefix()) {
+        } else if (!take_back_a_fork()) {
             return;
         }
         begin_plan();
@@ -208,45 +210,37 @@ bool Scheduler::any_in_flight() const {
                        [](const auto& entry) { return entry.second->in_flight(); });
 }
 
-bool Scheduler::take_back_a_prefix() {
+bool Scheduler::take_back_a_fork() {
     const std::uint64_t oldest = sequences_.begin()->first;
     for (auto it = sequences_.rbegin(); it != sequences_.rend() && it->first != oldest; ++it) {
-        Sequence& sequence = *it->second;
-        if (!sequence.running() && sequence.starts_from_fork()) {
-            sequence.leave_fork();
-            return true;
-        }
-        if (sequence.running() || !sequence.holds_prefix()) continue;
-        if (!sequence.reported) {
-            sequence.drop_prefix(config_);
-            return true;
-        }
-        const auto& evicted = plan_.evicted;
-        const bool done = std::find(evicted.begin(), evicted.end(), &sequence) != evicted.end();
-        if (done || !sequence.sole_prefix_holder()) continue;
-        plan_.evicted.push_back(&sequence);
-        return false;  // its pages are free once it is ended: next step
+        if (it->second->running() || !it->second->starts_from_fork()) continue;
+        it->second->leave_fork();
+        return true;
     }
     return false;
 }
 
 bool Scheduler::may_start(const Sequence& sequence) const {
-    if (sequence.starts_from_fork()) return pool_->free_pages() >= 1;
-    const PromptPlan& prompt = sequence.plan();
-    std::int64_t needed = prompt.first_row < prompt.anchors.hit_tokens ? 0 : 1;
+    if (sequence.starts_from_fork()) return cache_.available_pages() >= 1;
+    const PrefixStart& start = sequence.found();
+    const auto found = static_cast<std::int64_t>(start.blocks.size());
+    std::int64_t needed = start.first_row < start.tokens ? 0 : 1;
     if (running_ > 0 && sequence.pages_when_preempted() > 0)
-        needed = sequence.pages_when_preempted() - sequence.shared_pages() + 1;
-    return pool_->free_pages() >= needed;
+        needed = sequence.pages_when_preempted() - found + 1;
+    // Once it uses them, idle blocks that it found can no longer be taken.
+    const auto idle = std::count_if(start.blocks.begin(), start.blocks.end(),
+                                    [](const auto* block) { return block->users() == 0; });
+    return cache_.available_pages() - idle >= needed;
 }
 
 bool Scheduler::take_page(Sequence& sequence) {
-    const std::optional<PageId> page = pool_->take();
+    const std::optional<PageId> page = cache_.take_page();
     if (page.has_value()) sequence.add_page(*page);
     return page.has_value();
 }
 
 void Scheduler::preempt(Sequence& sequence) {
-    sequence.preempt(*pool_);
+    sequence.preempt(cache_);
     --running_;
     ++preemptions_;
 }

@@ -11,8 +11,8 @@
 //      gets none is passed by those behind it, but at most kPassesMax times: then nobody behind it
 //      takes pages until it has run.
 //   3. If nothing was planned although requests are there, they stand in each other's way: the
-//      youngest running sequence is preempted, and when none is left the youngest waiting request
-//      gives up its prefix, until the oldest request can run.
+//      youngest running sequence is preempted, and when none is left the youngest waiting choice
+//      gives up the prompt that was computed for it (fork.h), until the oldest request can run.
 //
 // A plan may be made while the step before it computes: it then holds what will be right when that
 // step has retired and ended nobody (sequence.h). Sequences in flight are never preempted; where
@@ -20,8 +20,8 @@
 //
 // A preempted sequence returns only when the pages it had (and one more) are free, or nothing else
 // runs: otherwise it would be preempted again at once. So the oldest request always gets on, and
-// everything behind it becomes the oldest in time. What remains blocked waits for pages that
-// prefixes outside hold.
+// everything behind it becomes the oldest in time. Pages come from the PrefixCache: those of blocks
+// that nobody uses are as good as free.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/page_pool.h"
+#include "engine/prefix_cache.h"
 #include "engine/sequence.h"
 #include "engine/types.h"
 #include "policy/cost_model.h"
@@ -46,9 +46,6 @@ struct StepWork {
 
 struct StepPlan {
     std::vector<StepWork> work;
-    // Requests whose prefix had to be taken back after they had reported something: their tokens
-    // could not be continued with the same bits, so they must be ended. They run nothing.
-    std::vector<Sequence*> evicted;
     // A sequence in flight stood in the way: plan again when its step has retired.
     bool incomplete = false;
     double cost_us = 0;          // predicted with scale 1; 0 without a cost model
@@ -57,7 +54,7 @@ struct StepPlan {
 
 class Scheduler {
   public:
-    Scheduler(const EngineConfig& config, const ModelShape& shape, std::shared_ptr<PagePool> pool);
+    Scheduler(const EngineConfig& config, const ModelShape& shape, PrefixCache& cache);
 
     void add(std::unique_ptr<Sequence> sequence);                // its id is not in use
     Sequence* find(std::uint64_t id) const;                      // nullptr when unknown
@@ -90,13 +87,13 @@ class Scheduler {
         std::int64_t rows = 0;  // what its share of the step allows
     };
     std::vector<Chunk> share_step();
-    std::vector<Sequence*> prompts_that_may_run() const;
+    std::vector<Sequence*> prompts_that_may_run();
     std::int64_t plan_prompt_rows(Sequence& sequence, std::int64_t rows, bool may_take_pages);
     void unblock();
-    bool take_back_a_prefix();
+    bool take_back_a_fork();
 
     bool any_in_flight() const;
-    bool may_start(const Sequence& sequence) const;
+    bool may_start(const Sequence& sequence) const;  // looked up
     bool take_page(Sequence& sequence);
     void preempt(Sequence& sequence);
     Sequence* youngest_running_behind(const Sequence& sequence) const;
@@ -106,7 +103,7 @@ class Scheduler {
     CostModel cost_;  // in rows when none is known
     double budget_us_ = 0;
     std::int64_t align_ = 1;
-    std::shared_ptr<PagePool> pool_;
+    PrefixCache& cache_;
     std::map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;  // by order of arrival
     std::map<std::uint64_t, Sequence*> by_id_;
     std::int64_t running_ = 0;

@@ -1,5 +1,5 @@
 // Random mixes of everything: whatever the arena, the limits, the company, cancellations, deadlines
-// and prefixes are, every answer equals the same request alone, and all pages come back.
+// and found pages are, every answer equals the same request alone, and all pages come back.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -10,7 +10,6 @@
 #include "base/random.h"
 #include "engine/core.h"
 #include "engine/marker_model.h"
-#include "engine/page_pool.h"
 
 namespace fathom {
 namespace {
@@ -25,14 +24,11 @@ struct Planned {
     EngineRequest request;
     int arrival = 0;
     int cancel_after = -1;  // steps after arrival; −1: never
-    std::int64_t want_prefix = 0;
     std::uint64_t cancel_id = 0;
     std::shared_ptr<ChoiceRecorder> sink;
-
-    Recorder& first() const { return sink->choices.at(request.id); }
 };
 
-// Few families of prompts, so that prefixes captured by one request fit others.
+// Few families of prompts, so that pages of one request fit others.
 EngineRequest random_request(std::uint64_t id, std::int64_t pages) {
     EngineRequest request;
     request.id = id;
@@ -63,19 +59,16 @@ EngineRequest random_request(std::uint64_t id, std::int64_t pages) {
     request.prefill = *rc::gen::element(PrefillMode::tail, PrefillMode::masked, PrefillMode::halo);
     request.tail_tokens = *rc::gen::inRange<std::int64_t>(16, 60);
     if (*rc::gen::inRange(0, 8) == 0) request.deadline_us = *rc::gen::inRange(1, 300);
-    if (prompt >= kPageTokens && *rc::gen::inRange(0, 3) == 0)
-        request.capture_prefix_at =
-            kPageTokens * *rc::gen::inRange<std::int64_t>(1, prompt / kPageTokens + 1);
-    request.use_snapshot = *rc::gen::arbitrary<bool>();
+    request.use_cache = *rc::gen::inRange(0, 6) != 0;
+    if (*rc::gen::inRange(0, 6) == 0) request.cache_salt = "salt";
+    if (request.prefill != PrefillMode::halo && *rc::gen::inRange(0, 4) == 0) {
+        request.replays.emplace();
+        for (std::int64_t at = 2 * kPageTokens; at <= prompt; at += kPageTokens)
+            if (*rc::gen::arbitrary<bool>()) request.replays->push_back(at);
+    }
     if (*rc::gen::inRange(0, 4) == 0) request.chunk_ends = {(prompt + 1) / 2, prompt};
     if (prompt == 1) request.chunk_ends.clear();
     return request;
-}
-
-bool fits(const Prefix& prefix, const EngineRequest& request) {
-    return prefix.tokens() <= static_cast<std::int64_t>(request.prompt.size()) &&
-           std::equal(prefix.ids().begin(), prefix.ids().end(), request.prompt.begin()) &&
-           (request.capture_prefix_at == 0 || request.capture_prefix_at > prefix.tokens());
 }
 
 void check_choice(const Recorder& choice, const EngineRequest& alone) {
@@ -130,6 +123,9 @@ void soak() {
     config.step_tokens_max = *rc::gen::inRange<std::int64_t>(1, 200);
     config.prefill_chunk_max = *rc::gen::element<std::int64_t>(1, 7, 64, 128, 129);
     config.tail_tokens = 22;
+    config.prefix_cache = *rc::gen::inRange(0, 4) != 0;
+    config.snapshot_bytes_max = *rc::gen::element<std::int64_t>(0, 10'000, 1 << 20);
+    config.snapshot_life_us = *rc::gen::element<std::int64_t>(20, 1'000'000);
     auto owned = std::make_unique<MarkerModel>(config.step_tokens_max);
     MarkerModel* model = owned.get();
     ManualClock clock;
@@ -148,39 +144,27 @@ void soak() {
         all.push_back(std::move(planned));
     }
     Stepper stepper(*core, *rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<std::uint64_t>());
-    std::shared_ptr<const Prefix> cached;  // the newest, dropped from time to time
     for (int step = 0;; ++step) {
         RC_ASSERT(step < 60000);
         bool arrivals_left = false;
         for (Planned& planned : all) {
             if (planned.arrival == step) {
-                if (cached != nullptr && fits(*cached, planned.request))
-                    planned.request.prefix = cached;
                 planned.sink = std::make_shared<ChoiceRecorder>(planned.request);
                 RC_ASSERT(core->add(planned.request, planned.sink).ok());
-                planned.request.prefix.reset();
             }
             if (planned.cancel_after >= 0 && step == planned.arrival + planned.cancel_after)
                 core->cancel(planned.cancel_id);
-            if (planned.sink != nullptr && planned.first().prefix != nullptr) {
-                cached = std::exchange(planned.first().prefix, nullptr);
-                planned.first().last.prefix.reset();
-            }
             arrivals_left |= planned.arrival >= step;
         }
         clock.advance_us(1);
         const bool ran = stepper.next();
-        if (step % 50 == 49 || !ran) cached.reset();
         if (!arrivals_left && !ran && core->idle()) break;
     }
-    cached.reset();
-    for (Planned& planned : all) {
-        planned.first().prefix.reset();
-        planned.first().last.prefix.reset();
+    for (const Planned& planned : all)
         check_answer(planned);
-    }
     RC_ASSERT(model->violation == "");
     RC_ASSERT(core->stats().pages_used == 0);
+    RC_ASSERT(core->stats().pages_cached <= config.pages);
     RC_ASSERT(core->stats().running == 0);
     RC_ASSERT(core->stats().waiting == 0);
 }

@@ -6,14 +6,14 @@
 
 namespace fathom {
 
-void StepRun::prepare(std::span<const StepWork> work, const PagePool& pages) {
+void StepRun::prepare(std::span<const StepWork> work, PrefixCache& cache) {
     items_.clear();
     spans_.clear();
     rows_ = logit_rows_ = 0;
     for (const StepWork& entry : work) {
         Item item;
         item.sequence = entry.sequence;
-        item.span = entry.sequence->launch(entry.count, pages);
+        item.span = entry.sequence->launch(entry.count, cache);
         item.logits_row = logit_rows_;
         item.samples = entry.sequence->samples_in_flight();
         rows_ += entry.count;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "engine/page_pool.h"
+#include "engine/prefix_cache.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -33,7 +33,7 @@ class StepRun {
 
     StepRun(Model& model, const Clock& clock) : model_(model), clock_(clock) {}
 
-    void prepare(std::span<const StepWork> work, const PagePool& pages);
+    void prepare(std::span<const StepWork> work, PrefixCache& cache);
     // Forward, then sampling on the model's pool.
     void execute(Probe* probe);
 

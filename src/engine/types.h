@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/sha256.h"
 #include "model/kv_cache.h"
 #include "policy/cost_model.h"
 
@@ -85,11 +87,6 @@ enum class PrefillMode {
 const char* prefill_mode_name(PrefillMode mode);
 Result<PrefillMode> parse_prefill_mode(const std::string& name);
 
-// Computed pages of a prompt's beginning that other requests may map read-only, and the encoder's
-// windows at their end (page_pool.h). Holds references: a page returns to the pool when its last
-// holder is gone.
-class Prefix;
-
 // A further choice of a request: the same prompt and settings with a seed of its own.
 struct Branch {
     std::uint64_t id = 0;    // as EngineRequest::id
@@ -104,7 +101,7 @@ struct EngineRequest {
     // Tokens already committed (a resumed or teacher-forced request): they are fed instead of
     // sampled and not reported again. Output indices count them. When they already end the request
     // (max_tokens reached, or a stop token last) it finishes without running, unless logits are
-    // observed or a prefix is to be captured.
+    // observed.
     std::vector<TokenId> committed;
     SamplingParams sampling;
     // Output tokens, `committed` included. Prompt and output together never exceed max_positions: a
@@ -116,40 +113,54 @@ struct EngineRequest {
     // ended by itself, its events under its id at the same sink. Until then they wait for whichever
     // of them is first: the prompt is computed once, its full pages are shared, and what the
     // sequences will write is copied (fork.h). Tokens are those of a request alone with that seed.
-    // Not with `committed`; observed logits and captures are the first choice's alone.
+    // Not with `committed`; observed logits are the first choice's alone.
     std::vector<Branch> branches;
 
-    // For checking and for prefix reuse; a plain request leaves them alone.
+    // For checking; a plain request leaves them alone.
     PrefillMode prefill = PrefillMode::tail;
     bool override_prefill = false;       // false: the engine's configured mode and tail length
     std::int64_t tail_tokens = 0;        // with override_prefill, modes tail and masked: at least 1
     std::int64_t logits_begin = -1;      // observe logits from this position on; −1: none
     std::vector<std::uint8_t> in_image;  // beside prompt, or empty
     std::vector<EmbeddingSpan> embeddings;  // ascending; borrowed rows must outlive the request
-    // Pages to start from: of this engine, for a beginning of this very prompt (the caller vouches
-    // for equal image embeddings). Not with mode exact, which runs every row.
-    std::shared_ptr<const Prefix> prefix;
-    // Continue from the prefix's windows instead of replaying. Replay is used all the same where
-    // fewer than `window` prompt tokens follow, since the decoder's tail must be encoded.
-    bool use_snapshot = false;
-    // A block boundary in the prompt, past `prefix`, to save a Prefix at; 0: none. It arrives in an
-    // event of its own before the first token.
-    std::int64_t capture_prefix_at = 0;
-    // Positions in the prompt where a chunk must end, ascending: what is saved of a sequence is
-    // saved between chunks.
+    // Positions in the prompt where a chunk must end, ascending. At block boundaries encoder
+    // windows are kept there (prefix_cache.h).
     std::vector<std::int64_t> chunk_ends;
+    // SHA-256 of what each span shows, beside `embeddings`, or empty: blocks from the first span on
+    // are then not shared, since their ids alone do not say what they hold.
+    std::vector<Sha256Digest> image_digests;
+
+    // Prefix reuse (prefix_cache.h).
+    bool use_cache = true;   // false: no page is looked for and none is left behind
+    std::string cache_salt;  // only requests of equal salt share pages; at most kCacheSaltMax bytes
+    // Anchors::replays of this run, for modes tail and masked. Without a value: what saves most
+    // with the pages that are there. With one: exactly these, so that a run is repeated or
+    // continued with the same bits; pages and snapshots are then used only where that makes no
+    // difference. Empty: the bits of a run that found nothing.
+    std::optional<std::vector<std::int64_t>> replays;
 };
 
 enum class FinishReason { none, stop_token, length, cancelled, deadline, error };
 const char* finish_reason_name(FinishReason reason);
 
-// What makes a run repeatable (design.md, Anchors).
+inline constexpr std::size_t kCacheSaltMax = 256;
+
+// What makes a run repeatable. Of two runs of a request with equal numerics, equal mode, replays
+// and decoder_floor give equal bits; the other members say how this one came by its pages, which
+// changes none: a continuation from a snapshot is the cold run, only begun later.
+//
+// A replay at H (a multiple of 128) means: rows [H − window, H) ran again with the older window
+// keys absent, and wrote no global rows. Everything after depends on it, so what is left behind for
+// others carries it too, and `replays` lists all of a run's past: those that pages it found were
+// computed with, then its own.
 struct Anchors {
-    std::int64_t hit_tokens = 0;
-    std::int64_t encoder_floor = 0;
-    std::int64_t decoder_floor = 0;
-    const char* window_source = "none";  // none | replay | snapshot
+    std::int64_t hit_tokens = 0;  // prompt tokens whose pages were found
+    std::int64_t encoder_floor =
+        0;  // the last replay's first row: older window keys were absent there
+    std::int64_t decoder_floor = 0;  // rows from here on see decoder window keys from here on only
+    const char* window_source = "none";  // none | replay | snapshot: of the windows at the hit
     PrefillMode mode = PrefillMode::exact;
+    std::vector<std::int64_t> replays;  // ascending
 };
 
 struct EngineEvent {
@@ -162,7 +173,6 @@ struct EngineEvent {
     Status status;                             // set when finish == error
     std::int64_t cached_tokens = 0;            // prompt tokens that were not computed
     Anchors anchors;
-    std::shared_ptr<const Prefix> prefix;  // answer to capture_prefix_at
 };
 
 // Where events of one request go. Called on the engine's thread; must not block (post to an
@@ -189,11 +199,17 @@ struct EngineConfig {
     // part than for its rows takes twice the fixed part. Without a known cost, rows alone limit it.
     std::int64_t step_budget_us = 250'000;
     CostModel cost;
+    bool prefix_cache = true;  // pages outlive their sequences and are found by others
+    std::int64_t snapshot_bytes_max = 64 << 20;   // of encoder windows at block ends; 0: none
+    std::int64_t snapshot_life_us = 180'000'000;  // since their last use
 };
 
 struct EngineStats {
     std::int64_t running = 0, waiting = 0;
-    std::int64_t pages_total = 0, pages_used = 0;
+    std::int64_t pages_total = 0;
+    std::int64_t pages_used = 0;    // by sequences
+    std::int64_t pages_cached = 0;  // named and shared, those in use included
+    std::uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
     std::uint64_t steps = 0, prompt_tokens = 0, output_tokens = 0, preemptions = 0;
     // Sums: computing steps, sampling included; and from the end of a step to the beginning of the
     // next while there was work.

@@ -73,6 +73,7 @@ class Backbone final : public Model {
     void window_rows(int layer, ConstRows x_q8);
     void attention_lists(int layer);
     void attention_list(int layer, std::int64_t row);
+    void save_snapshot_rows(int layer);
     void commit_window_rows(int layer);
     // backbone_compressor.cc
     void compress(int layer, ConstRows x);

@@ -2,7 +2,6 @@
 // projection.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/check.h"
 #include "model/backbone.h"
@@ -38,6 +37,7 @@ void Backbone::attention(int layer) {
          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
          .lists = lists_,
          .o = o});
+    if (layer < layout_.encoder_layers) save_snapshot_rows(layer);
     commit_window_rows(layer);
     probe_rows(layer, "attn_o_rotated", o);
 
@@ -128,18 +128,29 @@ void Backbone::attention_list(int layer, std::int64_t row) {
     list.selected = selection_.row(row);
 }
 
+// While the rings still hold the rows before this step: each snapshot takes its window from there
+// and from this step's rows.
+void Backbone::save_snapshot_rows(int layer) {
+    for (const BatchSpan& span : batch_.spans)
+        for (WindowSnapshot& snapshot : span.snapshots)
+            for (std::int64_t p = snapshot_begin(layout_, snapshot.position); p < snapshot.position;
+                 ++p) {
+                const KvRow row =
+                    p < span.start
+                        ? span.sequence->ring_row(layer, p)
+                        : window_dst_[static_cast<std::size_t>(span.first_row + p - span.start)];
+                save_window_row(layout_, {row.values, row.scales}, layer, p, snapshot);
+            }
+}
+
 // Keeps what later steps can still see: the last ring_rows rows of each span.
 void Backbone::commit_window_rows(int layer) {
-    const KvFormat format = layout_.window_format;
-    const auto value_bytes = static_cast<std::size_t>(kv_value_bytes(format, config_.head_dim));
-    const auto scale_bytes = static_cast<std::size_t>(kv_scale_bytes(format, config_.head_dim));
     for (const BatchSpan& span : batch_.spans)
         for (std::int64_t i = std::max<std::int64_t>(0, span.count - layout_.ring_rows);
              i < span.count; ++i) {
             const KvRow from = window_dst_[static_cast<std::size_t>(span.first_row + i)];
-            const KvRow to = span.sequence->ring_row(layer, span.start + i);
-            std::memcpy(to.values, from.values, value_bytes);
-            if (scale_bytes != 0) std::memcpy(to.scales, from.scales, scale_bytes);
+            copy_window_row(layout_, {from.values, from.scales},
+                            span.sequence->ring_row(layer, span.start + i));
         }
 }
 

@@ -40,12 +40,15 @@ Batch make_batch(std::span<const StepSpan> spans) {
         const std::int64_t end = span.start + span.count;
         FATHOM_CHECK(end <= static_cast<std::int64_t>(span.sequence->ids.size()));
         FATHOM_CHECK(end <= static_cast<std::int64_t>(span.sequence->pages.size()) * kPageTokens);
+        for (const WindowSnapshot& snapshot : span.snapshots)
+            FATHOM_CHECK(snapshot.position > span.start && snapshot.position <= end);
         append_span(batch, {.sequence = span.sequence,
                             .first_row = 0,
                             .start = span.start,
                             .count = span.count,
                             .decoder_begin = std::clamp(span.decoder_begin, span.start, end),
-                            .logits_begin = span.logits_begin});
+                            .logits_begin = span.logits_begin,
+                            .snapshots = span.snapshots});
     }
     pad_image_flags(batch);
     return batch;

@@ -18,6 +18,7 @@ struct BatchSpan {
     std::int64_t count = 0;
     std::int64_t decoder_begin = 0;
     std::int64_t logits_begin = 0;
+    std::span<WindowSnapshot> snapshots = {};
 };
 
 struct Batch {

@@ -154,51 +154,71 @@ float* SequenceState::pending_g(int owner_number, std::int64_t position) const {
     return pending_u(owner_number, position) + layout->head_dim;
 }
 
+void copy_window_row(const KvLayout& layout, ConstKvRow from, KvRow to) {
+    const KvFormat format = layout.window_format;
+    std::memcpy(to.values, from.values,
+                static_cast<std::size_t>(kv_value_bytes(format, layout.head_dim)));
+    if (to.scales != nullptr)
+        std::memcpy(to.scales, from.scales,
+                    static_cast<std::size_t>(kv_scale_bytes(format, layout.head_dim)));
+}
+
+std::int64_t window_snapshot_bytes(const KvLayout& layout) {
+    return layout.encoder_layers * (layout.window - 1) *
+           row_bytes(layout.window_format, layout.head_dim);
+}
+
+std::int64_t snapshot_begin(const KvLayout& layout, std::int64_t position) {
+    return std::max<std::int64_t>(0, position - (layout.window - 1));
+}
+
+WindowSnapshot make_window_snapshot(const KvLayout& layout, std::int64_t position) {
+    const std::int64_t rows = layout.encoder_layers * (position - snapshot_begin(layout, position));
+    WindowSnapshot snapshot{.position = position, .rows = {}};
+    snapshot.rows.resize(
+        static_cast<std::size_t>(rows * row_bytes(layout.window_format, layout.head_dim)));
+    return snapshot;
+}
+
 namespace {
 
-// Visits the rows a snapshot holds: positions (position − window, position) of each encoder layer.
-template <typename Visit>
-void for_each_snapshot_row(const SequenceState& state, std::int64_t position, Visit visit) {
-    const KvLayout& layout = *state.layout;
-    const std::int64_t first = std::max<std::int64_t>(0, position - (layout.window - 1));
-    for (int layer = 0; layer < layout.encoder_layers; ++layer)
-        for (std::int64_t p = first; p < position; ++p)
-            visit(state.ring_row(layer, p));
+std::size_t snapshot_offset(const KvLayout& layout, std::int64_t position, int layer,
+                            std::int64_t p) {
+    const std::int64_t begin = snapshot_begin(layout, position);
+    return static_cast<std::size_t>((layer * (position - begin) + p - begin) *
+                                    row_bytes(layout.window_format, layout.head_dim));
+}
+
+// A row at `values` with its scales right behind them.
+template <typename Row, typename Byte>
+Row packed_row(const KvLayout& layout, Byte* values) {
+    const bool scales = kv_scale_bytes(layout.window_format, layout.head_dim) != 0;
+    return {values,
+            scales ? values + kv_value_bytes(layout.window_format, layout.head_dim) : nullptr};
 }
 
 }  // namespace
 
-WindowSnapshot save_encoder_windows(const SequenceState& state, std::int64_t position) {
-    const KvLayout& layout = *state.layout;
-    const auto value_bytes =
-        static_cast<std::size_t>(kv_value_bytes(layout.window_format, layout.head_dim));
-    const auto scale_bytes =
-        static_cast<std::size_t>(kv_scale_bytes(layout.window_format, layout.head_dim));
-    WindowSnapshot snapshot{.position = position, .rows = {}};
-    for_each_snapshot_row(state, position, [&](KvRow row) {
-        snapshot.rows.insert(snapshot.rows.end(), row.values, row.values + value_bytes);
-        if (row.scales != nullptr)
-            snapshot.rows.insert(snapshot.rows.end(), row.scales, row.scales + scale_bytes);
-    });
-    return snapshot;
+void save_window_row(const KvLayout& layout, ConstKvRow from, int layer, std::int64_t p,
+                     WindowSnapshot& to) {
+    std::uint8_t* values = to.rows.data() + snapshot_offset(layout, to.position, layer, p);
+    copy_window_row(layout, from, packed_row<KvRow>(layout, values));
 }
 
 void restore_encoder_windows(const WindowSnapshot& snapshot, SequenceState& state) {
     const KvLayout& layout = *state.layout;
-    const auto value_bytes =
-        static_cast<std::size_t>(kv_value_bytes(layout.window_format, layout.head_dim));
-    const auto scale_bytes =
-        static_cast<std::size_t>(kv_scale_bytes(layout.window_format, layout.head_dim));
-    std::size_t at = 0;
-    for_each_snapshot_row(state, snapshot.position, [&](KvRow row) {
-        FATHOM_CHECK(at + value_bytes + scale_bytes <= snapshot.rows.size());
-        std::memcpy(row.values, snapshot.rows.data() + at, value_bytes);
-        at += value_bytes;
-        if (row.scales == nullptr) return;
-        std::memcpy(row.scales, snapshot.rows.data() + at, scale_bytes);
-        at += scale_bytes;
-    });
-    FATHOM_CHECK(at == snapshot.rows.size(), "snapshot of another layout");
+    FATHOM_CHECK(snapshot.rows.size() == snapshot_offset(layout, snapshot.position,
+                                                         static_cast<int>(layout.encoder_layers),
+                                                         snapshot_begin(layout, snapshot.position)),
+                 "snapshot of another layout");
+    for (int layer = 0; layer < layout.encoder_layers; ++layer)
+        for (std::int64_t p = snapshot_begin(layout, snapshot.position); p < snapshot.position;
+             ++p) {
+            const std::uint8_t* values =
+                snapshot.rows.data() + snapshot_offset(layout, snapshot.position, layer, p);
+            copy_window_row(layout, packed_row<ConstKvRow>(layout, values),
+                            state.ring_row(layer, p));
+        }
 }
 
 }  // namespace fathom

@@ -118,14 +118,22 @@ struct SequenceState {
     mutable std::vector<std::uint8_t> memory_;  // rings, then pending rows
 };
 
-// The encoder layers' last window rows before `position` (a block boundary), for an exact
-// continuation there (model.md 8.3). Valid to save while the rings still hold those rows, i.e. when
-// no more than ring_rows − (window − 1) positions at or after `position` have been run.
+// Copies a window row in stored form.
+void copy_window_row(const KvLayout& layout, ConstKvRow from, KvRow to);
+
+// The encoder layers' last window − 1 rows before `position` (a block boundary), for an exact
+// continuation there (model.md 8.3): layer by layer, oldest first, each row its values, then its
+// scales. Model::forward fills it on the way (StepSpan::snapshots).
 struct WindowSnapshot {
     std::int64_t position = 0;
     std::vector<std::uint8_t> rows;
 };
-WindowSnapshot save_encoder_windows(const SequenceState& state, std::int64_t position);
+std::int64_t window_snapshot_bytes(const KvLayout& layout);  // of one that is not near the start
+std::int64_t snapshot_begin(const KvLayout& layout, std::int64_t position);  // its oldest row
+WindowSnapshot make_window_snapshot(const KvLayout& layout, std::int64_t position);  // zeros
+// Puts the row of position p in [snapshot_begin, position) of an encoder layer in its place.
+void save_window_row(const KvLayout& layout, ConstKvRow from, int layer, std::int64_t p,
+                     WindowSnapshot& to);
 void restore_encoder_windows(const WindowSnapshot& snapshot, SequenceState& state);
 
 }  // namespace fathom

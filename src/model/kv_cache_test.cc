@@ -109,8 +109,14 @@ TEST(WindowSnapshot, RestoresTheRowsBeforeItsPosition) {
             std::memset(row.values, static_cast<int>(layer + p), 512);
             std::memset(row.scales, static_cast<int>(layer * 7 + p), 16);
         }
-    const WindowSnapshot snapshot = save_encoder_windows(from, position);
+    WindowSnapshot snapshot = make_window_snapshot(layout, position);
     EXPECT_EQ(snapshot.rows.size(), 20u * 127 * 528);
+    EXPECT_EQ(window_snapshot_bytes(layout), 20 * 127 * 528);
+    for (int layer = 0; layer < layout.encoder_layers; ++layer)
+        for (std::int64_t p = snapshot_begin(layout, position); p < position; ++p) {
+            const KvRow row = from.ring_row(layer, p);
+            save_window_row(layout, {row.values, row.scales}, layer, p, snapshot);
+        }
     SequenceState to(layout);
     restore_encoder_windows(snapshot, to);
     for (int layer = 0; layer < layout.encoder_layers; ++layer)
@@ -124,8 +130,8 @@ TEST(WindowSnapshot, RestoresTheRowsBeforeItsPosition) {
 
 TEST(WindowSnapshot, NearTheStartHoldsOnlyWhatExists) {
     const KvLayout layout = make_kv_layout(released_geometry(), CacheStorage::packed);
-    const SequenceState state(layout);
-    EXPECT_EQ(save_encoder_windows(state, 5).rows.size(), 20u * 5 * 528);
+    EXPECT_EQ(snapshot_begin(layout, 5), 0);
+    EXPECT_EQ(make_window_snapshot(layout, 5).rows.size(), 20u * 5 * 528);
 }
 
 }  // namespace

@@ -209,6 +209,7 @@ MemoryPlan plan_memory(const Checkpoint& checkpoint, const MemoryRequest& reques
         request.pages * layout.page_bytes, false, "the number of KV pages");
     add(fmt::format("state of {} sequences", request.sequences),
         request.sequences * layout.state_bytes, false, "the number of sequences");
+    add("window snapshots", request.snapshot_bytes, false, "the budget of window snapshots");
     add(fmt::format("workspace of {} rows", options.rows_max), workspace_bytes(config, options),
         false, "the rows of a step");
     // What the kernels keep between calls: inner rows of every expert slot, partial outputs.

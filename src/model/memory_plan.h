@@ -16,9 +16,10 @@ namespace fathom {
 
 struct MemoryRequest {
     ModelOptions model;
-    std::int64_t pages = 0;         // KV pages
-    std::int64_t sequences = 0;     // live sequences, each with rings
-    std::int64_t limit_bytes = 0;   // 0: what the machine has available
+    std::int64_t pages = 0;           // KV pages
+    std::int64_t sequences = 0;       // live sequences, each with rings
+    std::int64_t snapshot_bytes = 0;  // budget of window snapshots
+    std::int64_t limit_bytes = 0;     // 0: what the machine has available
     // Of a back end's own weight layouts: in memory, or mapped from a packed file. Both 0: it reads
     // the checkpoint's mapping.
     std::int64_t packed_bytes = 0;

@@ -80,6 +80,7 @@ MemoryPlan plan_of_tiny(std::int64_t pages, std::int64_t limit_bytes) {
     MemoryRequest request;
     request.pages = pages;
     request.sequences = 8;
+    request.snapshot_bytes = 5 << 20;
     request.limit_bytes = limit_bytes;
     return plan_memory(**checkpoint, request);
 }
@@ -96,6 +97,7 @@ TEST(MemoryPlan, AddsUpAndSeparatesMappedFiles) {
     EXPECT_TRUE(check_memory_plan(plan).ok());
     EXPECT_THAT(plan.to_text(), HasSubstr("Engram tables"));
     EXPECT_THAT(plan.to_text(), HasSubstr("KV, 100 pages"));
+    EXPECT_THAT(plan.to_text(), HasSubstr("window snapshots                       5.00 MiB"));
 }
 
 TEST(MemoryPlan, RefusesWithTheNumbersAndWhatToLower) {

@@ -33,6 +33,9 @@ struct StepSpan {
     std::int64_t decoder_begin = 0;
     // Rows at positions >= logits_begin (and >= decoder_begin) yield logits.
     std::int64_t logits_begin = 0;
+    // Encoder windows to save on the way, wherever the span begins and ends: forward() fills the
+    // rows of each. Made by make_window_snapshot for positions in (start, start + count].
+    std::span<WindowSnapshot> snapshots = {};
 };
 
 // Watches intermediate tensors under the names of golden/README.md 2.2, and may overwrite them:

@@ -16,7 +16,6 @@ class Collector : public EventSink {
   public:
     void on_event(EngineEvent event) override {
         outcome.tokens.insert(outcome.tokens.end(), event.tokens.begin(), event.tokens.end());
-        if (event.prefix != nullptr) outcome.prefix = event.prefix;
         if (event.finish != FinishReason::none) {
             finish = event.finish;
             status = event.status;
@@ -77,7 +76,7 @@ Result<std::unique_ptr<CaseRunner>> CaseRunner::create(const GoldenCase& c,
         Model::load(runner->checkpoint_, runner->token_map_, std::move(backend),
                     {.numerics = options.numerics, .storage = options.storage, .rows_max = rows}));
     EngineConfig engine;
-    // Room for a run beside the prefix that it starts from.
+    // Room for a run beside the pages that another left.
     engine.pages = 4 * (longest_sequence(c) / kPageTokens + 2);
     engine.sequences_max = 2;
     engine.step_tokens_max = rows;
@@ -136,6 +135,7 @@ Result<EngineRequest> CaseRunner::request(const GoldenSequence& sequence,
     request.prompt.assign(prompt.begin(), prompt.end());
     request.sampling.temperature = 0;
     request.max_tokens = 1;
+    request.use_cache = false;  // a run stands for itself
     FATHOM_RETURN_IF_ERROR(attach_images(sequence, request));
     return request;
 }

@@ -26,7 +26,6 @@ struct RunnerOptions {
 struct Outcome {
     std::map<std::int64_t, std::vector<float>> logits;  // by position: they predict the next token
     std::vector<TokenId> tokens;                        // sampled, after the committed ones
-    std::shared_ptr<const Prefix> prefix;
     Anchors anchors;
 
     // Rows [first, first + count) as one matrix; empty when one is missing.
@@ -38,7 +37,8 @@ class CaseRunner {
     static Result<std::unique_ptr<CaseRunner>> create(const GoldenCase& c,
                                                       const RunnerOptions& options);
 
-    // A request over a sequence's tokens with its image spans attached; the caller adds the mode.
+    // A request over a sequence's tokens with its image spans attached, that shares no pages; the
+    // caller adds the mode.
     Result<EngineRequest> request(const GoldenSequence& sequence, std::span<const TokenId> prompt);
     // Adds the request and steps until it has finished.
     Result<Outcome> run(EngineRequest request, Probe* probe = nullptr);

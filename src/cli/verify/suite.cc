@@ -232,15 +232,14 @@ class Suite {
     // Feeds run.tokens after the prompt; logits are observed from `logits_begin` on.
     Result<Outcome> forced(const GoldenRun& run, const GoldenSequence& s, std::int64_t logits_begin,
                            PrefillMode mode, std::int64_t tail_tokens,
-                           std::shared_ptr<const Prefix> prefix = nullptr,
-                           bool use_snapshot = false) {
+                           std::vector<std::int64_t> replays = {}, bool use_cache = false) {
         FATHOM_ASSIGN(EngineRequest request, runner_->request(s, run.prompt_ids));
         use_tail(request, mode, tail_tokens);
         request.committed = run.tokens;
         request.max_tokens = static_cast<std::int64_t>(run.tokens.size()) + 1;
         request.logits_begin = logits_begin;
-        request.prefix = std::move(prefix);
-        request.use_snapshot = use_snapshot;
+        request.replays = std::move(replays);
+        request.use_cache = use_cache;
         return runner_->run(std::move(request), probe_);
     }
 
@@ -340,21 +339,6 @@ class Suite {
         return {};
     }
 
-    // A cold tail-only prefill of the prompt (without the last token when the hit covers all of it,
-    // so that the boundary lies inside) that leaves a prefix of `hit` tokens behind.
-    Result<Outcome> cold(const GoldenRun& run, const GoldenSequence& s) {
-        const std::int64_t window = runner_->config().window;
-        FATHOM_ASSIGN(EngineRequest request, runner_->request(s, run.prompt_ids));
-        use_tail(request, PrefillMode::tail, window);
-        request.capture_prefix_at = run.hit;
-        request.logits_begin = std::max<std::int64_t>(0, prompt_of(run) - window);
-        FATHOM_ASSIGN(Outcome outcome, runner_->run(std::move(request), probe_));
-        if (outcome.prefix == nullptr)
-            return error(StatusCode::internal, "{}: the cold run left no prefix of {} tokens",
-                         run.name, run.hit);
-        return outcome;
-    }
-
     // Collects the stored rows of owners by group, to look at the last ones afterwards.
     class StoredRows : public Probe {
       public:
@@ -385,19 +369,17 @@ class Suite {
         const std::int64_t prompt = prompt_of(run);
         const auto steps = static_cast<std::int64_t>(run.tokens.size());
         StoredRows stored;
-        probe_ = &stored;
-        Result<Outcome> first = cold(run, s);
         GoldenRun plain = run;
         plain.tokens.clear();
-        Result<Outcome> prefill = first;
-        if (first.ok())
-            prefill = forced(plain, s, prompt - 1, PrefillMode::tail, window, first->prefix, false);
+        probe_ = &stored;
+        const Result<Outcome> prefill =
+            forced(plain, s, prompt - 1, PrefillMode::tail, window, {run.hit});
         probe_ = nullptr;
         FATHOM_RETURN_IF_ERROR(prefill.status());
         for (const auto& [key, groups] : stored.values)
             last_rows(run, key, groups, prompt);
         FATHOM_ASSIGN(Outcome outcome, forced(run, s, std::max<std::int64_t>(0, prompt - window),
-                                              PrefillMode::tail, window, first->prefix, false));
+                                              PrefillMode::tail, window, {run.hit}));
         compare(run.name, "replay", outcome, prompt, deviation(s));
         if (steps > 0)
             compare(run.name + ".decode", "replay.decode", outcome, prompt + steps, deviation(s));
@@ -429,13 +411,18 @@ class Suite {
     Status snapshot(const GoldenRun& run, const GoldenSequence& s) {
         const std::int64_t window = runner_->config().window;
         const std::int64_t prompt = prompt_of(run);
-        FATHOM_ASSIGN(Outcome first, cold(run, s));
-        FATHOM_ASSIGN(Outcome hit, forced(run, s, prompt - window, PrefillMode::tail, window,
-                                          first.prefix, true));
+        FATHOM_ASSIGN(Outcome first, forced(run, s, prompt - window, PrefillMode::tail, window));
+        GoldenRun beginning = run;  // leaves the windows at its last full block
+        beginning.prompt_ids.resize(static_cast<std::size_t>(run.hit) + 1);
+        FATHOM_RETURN_IF_ERROR(
+            forced(beginning, s, -1, PrefillMode::tail, window, {}, true).status());
+        FATHOM_ASSIGN(Outcome hit,
+                      forced(run, s, prompt - window, PrefillMode::tail, window, {}, true));
         checks_.push_back(bits_check(run.name + ": hit with snapshot = cold",
                                      hit.rows(prompt - window, window),
                                      first.rows(prompt - window, window)));
-        if (std::string(hit.anchors.window_source) != "snapshot")
+        if (std::string(hit.anchors.window_source) != "snapshot" ||
+            hit.anchors.hit_tokens != run.hit)
             checks_.push_back({.what = run.name + ": window source",
                                .worst = 1,
                                .pass = false,
