@@ -111,6 +111,61 @@ TEST(GatewayEndToEnd, HealthReadinessModelsAndMetrics) {
         EXPECT_EQ(line.rfind("vllm:", 0), 0u) << line;
 }
 
+struct Turn {
+    std::string answer, source;
+    std::int64_t prompt_tokens = 0, cached_tokens = 0;
+    std::size_t replays = 0;
+};
+
+// One turn of a chat; `messages` grows by the answer.
+Turn chat_turn(ServeProcess& server, Json& messages, const std::string& say, const char* reuse) {
+    messages.push_back(Json::object({{"role", Json("user")}, {"content", Json(say)}}));
+    Json body = Json::object({{"model", Json("tiny")}, {"temperature", Json(0)}});
+    body.set("messages", messages);
+    body.set("max_tokens", Json(180));
+    body.set("prefix_cache", Json(reuse));
+    body.set("thinking", Json::object({{"type", Json("disabled")}}));
+    const std::string text = server.ask(http_post("/v1/chat/completions", body.dump())).body;
+    const auto reply = parse_json(text);
+    EXPECT_TRUE(reply.ok()) << text;
+    Turn turn;
+    if (!reply.ok() || reply->find("choices") == nullptr) return turn;
+    const Json& message = *reply->find("choices")->items().at(0).find("message");
+    turn.answer = message.find("content")->as_string();
+    const Json& usage = *reply->find("usage");
+    turn.prompt_tokens = usage.find("prompt_tokens")->as_int64();
+    turn.cached_tokens = usage.find("prompt_tokens_details")->find("cached_tokens")->as_int64();
+    const Json& anchors = *reply->find("fathom")->find("anchors");
+    turn.source = anchors.find("window_source")->as_string();
+    turn.replays = anchors.find("replays")->items().size();
+    messages.push_back(Json::object({{"role", Json("assistant")}, {"content", Json(turn.answer)}}));
+    return turn;
+}
+
+TEST(GatewayEndToEnd, AConversationFindsItsPastAndAnswersAsIfItHadNot) {
+    ServeProcess server;
+    Json warm = Json::array(), cold = Json::array();
+    std::string say = "Tell me a story about";
+    for (int i = 0; i < 60; ++i)
+        say += " a fox, a hen and";
+    std::int64_t cached = 0;
+    for (int turn = 0; turn < 3; ++turn) {
+        const Turn found = chat_turn(server, warm, say + " a boat.", "exact");
+        const Turn alone = chat_turn(server, cold, say + " a boat.", "none");
+        EXPECT_EQ(found.answer, alone.answer);
+        EXPECT_EQ(found.prompt_tokens, alone.prompt_tokens);
+        EXPECT_EQ(alone.cached_tokens, 0);
+        EXPECT_EQ(found.replays, 0u);
+        EXPECT_EQ(found.source, turn > 0 ? "snapshot" : "none");
+        EXPECT_GE(found.cached_tokens, cached);
+        cached = found.cached_tokens;
+        say =
+            "And what did the fox say to the hen on the way home, before the boat left them there";
+    }
+    EXPECT_GT(cached, 0);
+    EXPECT_THAT(server.ask(http_get("/metrics")).body, HasSubstr("fathom_snapshot_hits_total 2"));
+}
+
 TEST(GatewayEndToEnd, TerminateDrainsAndEndsWell) {
     ServeProcess server;
     testing::HttpClient client(server.port());

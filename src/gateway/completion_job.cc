@@ -184,7 +184,7 @@ void CompletionJob::finish_stream(const GenerationResult& result) {
         for (std::size_t i = 0; i < ended_.size(); ++i) {
             if (!ended_[i])
                 append_end(out, head_, static_cast<std::int64_t>(i), result.choices[i].finish,
-                           &result.usage);
+                           &result);
         }
         append_done(out);
     } else {

@@ -106,6 +106,9 @@ Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenize
     FATHOM_RETURN_IF_ERROR(check_stop_strings(request.stop_strings, false));
     if (request.timeout_us < 0)
         return invalid_argument("timeout is {} us, expected 0 (none) or more", request.timeout_us);
+    if (request.cache_salt.size() > kCacheSaltMax)
+        return invalid_argument("Invalid 'cache_salt': expected 1 to {} bytes, got {}.",
+                                kCacheSaltMax, request.cache_salt.size());
     for (const TokenId id : request.stop_tokens) {
         if (id < 0 || id >= limits.vocab_size)
             return invalid_argument("stop token {} is outside the vocabulary [0, {})", id,
@@ -141,6 +144,8 @@ Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenize
     prepared.stop_tokens = request.stop_tokens;
     if (!request.ignore_eos) prepared.stop_tokens.push_back(limits.eos_id);
     prepared.timeout_us = request.timeout_us;
+    prepared.reuse = request.reuse;
+    prepared.cache_salt = request.cache_salt;
     return prepared;
 }
 

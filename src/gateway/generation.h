@@ -29,6 +29,13 @@ struct RawText {
     bool recognize_added = false;
 };
 
+// What a generation may take from others that begin alike (docs/prefix_cache.md).
+enum class PrefixReuse {
+    any,    // whatever saves most
+    exact,  // only what changes no bit of the answer
+    none,   // nothing, and nothing is left for others
+};
+
 struct GenerationRequest {
     std::variant<Conversation, RawText, std::vector<TokenId>> prompt;
     // The seed too: whoever builds the request draws one when none is given. Choice i draws with
@@ -42,6 +49,8 @@ struct GenerationRequest {
     std::vector<TokenId> stop_tokens;       // beside the model's end-of-sentence token
     bool ignore_eos = false;                // for measurements: run to max_tokens
     std::int64_t timeout_us = 0;            // for the whole generation, from start(); 0: none
+    PrefixReuse reuse = PrefixReuse::any;
+    std::string cache_salt;  // EngineRequest::cache_salt
 };
 
 inline constexpr std::size_t kStopStringsMax = 16;
@@ -65,6 +74,8 @@ struct PreparedRequest {
     std::vector<std::string> stop_strings;
     std::vector<TokenId> stop_tokens;  // complete: the engine gets exactly these
     std::int64_t timeout_us = 0;
+    PrefixReuse reuse = PrefixReuse::any;
+    std::string cache_salt;
 };
 
 // Checks everything and renders and tokenizes the prompt. Errors are invalid_argument with the

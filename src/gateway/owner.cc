@@ -77,6 +77,7 @@ struct Choice {
     std::uint64_t engine_id = 0;
     std::uint32_t attempt = 0;
     std::int64_t last_token_us = 0;
+    std::vector<std::int64_t> replays;  // Anchors::replays of what is in the log
     bool ended = false;
     GenerationFinish finish = GenerationFinish::error;  // once ended
 };
@@ -185,6 +186,11 @@ EngineRequest Owner::request_of(const Choice& choice) const {
     request.sampling.seed = choice_seed(request_.sampling.seed, choice.index);
     request.max_tokens = request_.max_tokens;
     request.stop_tokens = request_.stop_tokens;
+    request.use_cache = request_.reuse != PrefixReuse::none;
+    request.cache_salt = request_.cache_salt;
+    if (request_.reuse == PrefixReuse::exact) request.replays.emplace();
+    // What is in the log was drawn after this history, so it goes on with it.
+    if (choice.log.size() > 0) request.replays = choice.replays;
     return request;
 }
 
@@ -212,6 +218,7 @@ void Owner::on_event(const EngineEvent& event) {
     if (!overlap_agrees(choice, event, overlap))
         return resume(
             choice, fmt::format("tokens from index {} on differ from the log", event.first_index));
+    if (!event.tokens.empty()) choice.replays = event.anchors.replays;
     if (!event.tokens.empty() && (choice.index == 0 || committed_tokens() == 0)) {
         cached_tokens_ = event.cached_tokens;
         anchors_ = event.anchors;

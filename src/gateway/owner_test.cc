@@ -207,6 +207,40 @@ TEST_F(OwnerTest, ResumesFromTheLogOnAGap) {
     EXPECT_EQ(second.committed, byte_ids("ab"));
 }
 
+TEST_F(OwnerTest, GoesOnWithTheHistoryOfWhatTheLogHolds) {
+    reply("abcdef");
+    bool lost = false;
+    script_->with([&lost](Script& s) {
+        s.edit = [&lost](EngineEvent& event) {
+            event.anchors.replays = {256, 512};
+            if (event.first_index != 2 || lost) return true;
+            lost = true;
+            return false;
+        };
+    });
+    EXPECT_EQ(run(raw("x"))->result->anchors.replays, (std::vector<std::int64_t>{256, 512}));
+    const auto received = script_->with([](Script& s) { return s.received; });
+    EXPECT_FALSE(received.at(0).replays.has_value());
+    EXPECT_EQ(received.at(1).replays, (std::vector<std::int64_t>{256, 512}));
+}
+
+TEST_F(OwnerTest, TellsTheEngineWhatMayBeReused) {
+    reply("a");
+    GenerationRequest request = raw("x");
+    request.cache_salt = "s";
+    run(request);
+    request.reuse = PrefixReuse::exact;
+    run(request);
+    request.reuse = PrefixReuse::none;
+    run(request);
+    const auto received = script_->with([](Script& s) { return s.received; });
+    EXPECT_EQ(received.at(0).cache_salt, "s");
+    EXPECT_TRUE(received.at(0).use_cache);
+    EXPECT_FALSE(received.at(0).replays.has_value());
+    EXPECT_TRUE(received.at(1).replays.has_value());
+    EXPECT_FALSE(received.at(2).use_cache);
+}
+
 TEST_F(OwnerTest, DropsEqualOverlapAndResumesOnADifferentOne) {
     reply("abcdef");
     script_->with([](Script& s) {

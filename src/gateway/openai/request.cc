@@ -312,6 +312,33 @@ Status read_seed(const Json& body, ApiRequest& request) {
     return {};
 }
 
+// Read after the seed: who gives one wants the same answer again, whatever others left in the
+// cache.
+Status read_reuse(const Json& body, ApiRequest& request) {
+    GenerationRequest& generation = request.generation;
+    generation.reuse = request.has_seed ? PrefixReuse::exact : PrefixReuse::any;
+    FATHOM_ASSIGN(const std::optional<std::string> reuse, string_field(body, "prefix_cache"));
+    if (reuse == "any") {
+        generation.reuse = PrefixReuse::any;
+    } else if (reuse == "exact") {
+        generation.reuse = PrefixReuse::exact;
+    } else if (reuse == "none") {
+        generation.reuse = PrefixReuse::none;
+    } else if (reuse) {
+        return invalid_argument(
+            "invalid request body: prefix_cache: unknown variant `{}`, expected one of `any`, "
+            "`exact`, `none`",
+            *reuse);
+    }
+    FATHOM_ASSIGN(const std::optional<std::string> salt, string_field(body, "cache_salt"));
+    if (!salt) return {};
+    if (salt->empty() || salt->size() > kCacheSaltMax)
+        return invalid_argument("Invalid 'cache_salt': expected 1 to {} bytes, got {}.",
+                                kCacheSaltMax, salt->size());
+    generation.cache_salt = *salt;
+    return {};
+}
+
 Status read_chat(const Json& body, ApiRequest& request) {
     FATHOM_RETURN_IF_ERROR(refuse_tools(body));
     const Json* messages = body.find("messages");
@@ -399,6 +426,7 @@ Result<ApiRequest> parse_api_request(ApiKind kind, std::string_view text,
     FATHOM_RETURN_IF_ERROR(read_logprobs(body, kind, request.generation.sampling));
     FATHOM_RETURN_IF_ERROR(read_max_tokens(body, options, request.generation));
     FATHOM_RETURN_IF_ERROR(read_seed(body, request));
+    FATHOM_RETURN_IF_ERROR(read_reuse(body, request));
     if (options.reference_sampling) apply_reference_sampling(request);
     return request;
 }

@@ -101,6 +101,22 @@ TEST(ApiRequest, LogprobsAreOffUnlessAskedForAndRawUnlessSaid) {
     EXPECT_EQ(completion(R"(,"n":2,"best_of":2)")->generation.choices, 2);
 }
 
+TEST(ApiRequest, ASeedAsksForReuseThatChangesNothingUnlessTheClientSaysOtherwise) {
+    EXPECT_EQ(chat("")->generation.reuse, PrefixReuse::any);
+    EXPECT_EQ(chat(R"(,"seed":3)")->generation.reuse, PrefixReuse::exact);
+    EXPECT_EQ(chat(R"(,"seed":3,"prefix_cache":"any")")->generation.reuse, PrefixReuse::any);
+    EXPECT_EQ(completion(R"(,"prefix_cache":"exact")")->generation.reuse, PrefixReuse::exact);
+    EXPECT_EQ(completion(R"(,"prefix_cache":"none")")->generation.reuse, PrefixReuse::none);
+    EXPECT_EQ(completion(R"(,"cache_salt":"s")")->generation.cache_salt, "s");
+    EXPECT_THAT(chat(R"(,"prefix_cache":"all")").status().message(),
+                HasSubstr("prefix_cache: unknown variant `all`, expected one of `any`, `exact`"));
+    EXPECT_THAT(chat(R"(,"prefix_cache":true)").status().message(), HasSubstr("prefix_cache"));
+    EXPECT_EQ(chat(R"(,"cache_salt":"")").status().message(),
+              "Invalid 'cache_salt': expected 1 to 256 bytes, got 0.");
+    EXPECT_EQ(chat(R"(,"cache_salt":")" + std::string(257, 'x') + "\"").status().message(),
+              "Invalid 'cache_salt': expected 1 to 256 bytes, got 257.");
+}
+
 TEST(ApiRequest, NullCountsAsAbsentAndTheLastDuplicateCounts) {
     EXPECT_TRUE(
         chat(R"(,"temperature":null,"stop":null,"tools":null,"thinking":null,"seed":null)").ok());

@@ -29,6 +29,21 @@ void write_usage(JsonWriter& json, const Usage& usage) {
     json.end_object();
 }
 
+// What makes the answer repeatable, and how it came by its beginning (docs/prefix_cache.md).
+void write_anchors(JsonWriter& json, const Anchors& anchors) {
+    json.key("fathom").begin_object().key("anchors").begin_object();
+    json.key("mode").value(prefill_mode_name(anchors.mode));
+    json.key("decoder_floor").value(anchors.decoder_floor);
+    json.key("replays").begin_array();
+    for (const std::int64_t at : anchors.replays)
+        json.value(at);
+    json.end_array();
+    json.key("encoder_floor").value(anchors.encoder_floor);
+    json.key("hit_tokens").value(anchors.hit_tokens);
+    json.key("window_source").value(anchors.window_source);
+    json.end_object().end_object();
+}
+
 // The members of one token, its object left open.
 void begin_token(JsonWriter& json, const TokenText& token) {
     json.begin_object();
@@ -100,7 +115,7 @@ struct ChunkBody {
     bool name_both = false;
     const GenerationDelta* logprobs = nullptr;
     std::optional<GenerationFinish> finish = std::nullopt;
-    const Usage* usage = nullptr;
+    const GenerationResult* last = nullptr;
 };
 
 void write_text(JsonWriter& json, const char* name, const std::optional<std::string_view>& text,
@@ -142,8 +157,9 @@ void append_chunk(std::string& out, const AnswerHead& head, const ChunkBody& bod
         json.null();
     }
     json.end_object().end_array();
-    if (body.usage != nullptr) {
-        write_usage(json, *body.usage);
+    if (body.last != nullptr) {
+        write_usage(json, body.last->usage);
+        write_anchors(json, body.last->anchors);
     } else if (head.include_usage) {
         json.key("usage").null();
     }
@@ -233,13 +249,13 @@ void append_delta(std::string& out, const AnswerHead& head, const GenerationDelt
 }
 
 void append_end(std::string& out, const AnswerHead& head, std::int64_t choice,
-                GenerationFinish finish, const Usage* usage) {
+                GenerationFinish finish, const GenerationResult* last) {
     append_chunk(out, head,
                  {.choice = choice,
                   .content = "",
                   .name_both = head.thinking,
                   .finish = finish,
-                  .usage = usage});
+                  .last = last});
 }
 
 void append_done(std::string& out) {
@@ -282,6 +298,7 @@ std::string complete_answer(const AnswerHead& head, const std::vector<Generation
     }
     json.end_array();
     write_usage(json, result.usage);
+    write_anchors(json, result.anchors);
     json.key("system_fingerprint").value(head.fingerprint);
     json.end_object();
     return out;

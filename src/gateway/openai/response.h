@@ -26,12 +26,13 @@ struct AnswerHead {
 };
 
 // Server-sent events of a streamed answer, appended to `out`: append_start, then append_delta … and
-// append_end of every choice, append_done. `usage` comes with the end of the last choice, beside
-// its finish_reason; with include_usage the chunks before it carry "usage": null.
+// append_end of every choice, append_done. The end of the last choice gives the result: usage and
+// anchors come beside its finish_reason; with include_usage the chunks before it carry
+// "usage": null.
 void append_start(std::string& out, const AnswerHead& head);
 void append_delta(std::string& out, const AnswerHead& head, const GenerationDelta& delta);
 void append_end(std::string& out, const AnswerHead& head, std::int64_t choice,
-                GenerationFinish finish, const Usage* usage);
+                GenerationFinish finish, const GenerationResult* last);
 void append_done(std::string& out);
 // A failure after the stream began: an error event; no append_done may follow.
 void append_stream_error(std::string& out, const Status& status);

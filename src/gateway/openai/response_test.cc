@@ -22,6 +22,12 @@ GenerationResult result(GenerationFinish finish) {
     r.finish = finish;
     r.choices = {{.finish = finish}};
     r.usage = {.prompt_tokens = 10, .completion_tokens = 4, .cached_tokens = 8};
+    r.anchors = {.hit_tokens = 640,
+                 .encoder_floor = 384,
+                 .decoder_floor = 5,
+                 .window_source = "snapshot",
+                 .mode = PrefillMode::tail,
+                 .replays = {256, 512}};
     return r;
 }
 
@@ -32,15 +38,16 @@ const std::string kOpen = R"(,"logprobs":null,"finish_reason":null}])";
 const std::string kUsage =
     R"("usage":{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14,)"
     R"("prompt_tokens_details":{"cached_tokens":8},"prompt_cache_hit_tokens":8,)"
-    R"("prompt_cache_miss_tokens":2})";
+    R"("prompt_cache_miss_tokens":2},"fathom":{"anchors":{"mode":"tail","decoder_floor":5,)"
+    R"("replays":[256,512],"encoder_floor":384,"hit_tokens":640,"window_source":"snapshot"}})";
 
 TEST(Answers, ChatStreamWithoutThinking) {
     const AnswerHead h = head(ApiKind::chat, false, false);
     std::string out;
     append_start(out, h);
     append_delta(out, h, {.reasoning = "", .content = "A\"\n"});
-    const Usage usage = result(GenerationFinish::stop).usage;
-    append_end(out, h, 0, GenerationFinish::stop, &usage);
+    const GenerationResult last = result(GenerationFinish::stop);
+    append_end(out, h, 0, GenerationFinish::stop, &last);
     append_done(out);
     EXPECT_EQ(out, kChunk + R"({"role":"assistant","content":""})" + kOpen + "}\n\n" + kChunk +
                        R"({"content":"A\"\n"})" + kOpen + "}\n\n" + kChunk + R"({"content":""})" +
@@ -53,8 +60,8 @@ TEST(Answers, ChatStreamWithThinkingNamesBothTexts) {
     std::string out;
     append_start(out, h);
     append_delta(out, h, {.reasoning = "r", .content = "c"});
-    const Usage usage = result(GenerationFinish::length).usage;
-    append_end(out, h, 0, GenerationFinish::length, &usage);
+    const GenerationResult last = result(GenerationFinish::length);
+    append_end(out, h, 0, GenerationFinish::length, &last);
     const std::string end = kOpen + R"(,"usage":null})" + "\n\n";
     EXPECT_EQ(out, kChunk + R"({"role":"assistant","content":null,"reasoning_content":""})" + end +
                        kChunk + R"({"content":null,"reasoning_content":"r"})" + end + kChunk +
@@ -109,7 +116,7 @@ TEST(Answers, SeveralChoicesWholeAndStreamed) {
     append_start(out, h);
     append_delta(out, h, {.content = "b", .choice = 1});
     append_end(out, h, 1, GenerationFinish::length, nullptr);
-    append_end(out, h, 0, GenerationFinish::stop, &r.usage);
+    append_end(out, h, 0, GenerationFinish::stop, &r);
     const std::string second =
         kChunk.substr(0, kChunk.find(R"("index":0)")) + R"("index":1,"delta":)";
     EXPECT_EQ(out, kChunk + R"({"role":"assistant","content":""})" + kOpen + "}\n\n" + second +
