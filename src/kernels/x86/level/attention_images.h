@@ -69,7 +69,7 @@ class RowLines {
     static constexpr std::int64_t kLine = 64;
 
     bool next_row() {
-        if (row_ == end_) return false;
+        if (row_ >= end_) return false;  // behind the last tile it begins past the end
         const bool window = row_ < task_->windows;
         const std::int64_t bytes = window ? task_->window_bytes : task_->compressed_bytes;
         line_ = task_->rows[row_].values;
