@@ -107,6 +107,8 @@ PageArena::PageArena(const KvLayout& layout, std::int64_t pages)
     void* memory = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     FATHOM_CHECK(memory != MAP_FAILED, "page arena: the memory plan allowed more than mmap grants");
+    // Attention gathers rows from all over it. Advice only: a kernel without huge pages is slower.
+    madvise(memory, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
     memory_ = static_cast<std::uint8_t*>(memory);
 }
 
