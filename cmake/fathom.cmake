@@ -52,6 +52,9 @@ function(fathom_folder name)
   target_include_directories(fathom_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
   list(FILTER headers EXCLUDE REGEX "/testing/|/test_[a-z_]*\\.h$")  # for tests only
+  if(ARG_EXCLUDE)
+    list(FILTER headers EXCLUDE REGEX "${ARG_EXCLUDE}")
+  endif()
   target_sources(fathom_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src
                  FILES ${headers})
   set_target_properties(fathom_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
