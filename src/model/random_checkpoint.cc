@@ -180,6 +180,7 @@ class TensorBytes {
         const Statistics statistics = statistics_of(tensor);
         is_mixing_base_ =
             tensor.name.find("hc_") != std::string::npos && tensor.name.ends_with("_base");
+        is_attention_ = tensor.name.find("hc_attn") != std::string::npos;
         elements_ = 1;
         for (std::int64_t n : tensor.shape)
             elements_ *= n;
@@ -204,6 +205,8 @@ class TensorBytes {
     }
 
   private:
+    static constexpr float kAttentionPost = -3;  // a weight of 2·sigmoid(-3) = 0.095
+
     // Scales are 2^e or 2^(e+1), mixed so that their mean square is that of `scale`.
     void set_scale(double scale) {
         int exponent = 0;
@@ -254,13 +257,16 @@ class TensorBytes {
         }
     }
 
-    // Biases of a hyper-connection: pre and post at rest, streams that mostly keep to themselves.
-    // There are (2 + n)·n of them for n streams, the last n² a matrix (model.md 3.3).
+    // Biases of a hyper-connection: pre at rest, streams that mostly keep to themselves, and little
+    // of the attention's output. Random attention is close to a mean over the context, which all
+    // rows share: at full weight it outgrows what tells tokens apart, and they all choose the same
+    // experts. There are (2 + n)·n biases for n streams, the last n² a matrix (model.md 3.3).
     float mixing_bias(std::uint64_t index) const {
         std::uint64_t streams = 1;
         while ((2 + streams) * streams < static_cast<std::uint64_t>(elements_))
             ++streams;
-        if (index < 2 * streams) return 0;
+        if (index < streams) return 0;
+        if (index < 2 * streams) return is_attention_ ? kAttentionPost : 0;
         const std::uint64_t at = index - 2 * streams;
         return at / streams == at % streams ? 2.0f : 0.0f;
     }
@@ -268,7 +274,7 @@ class TensorBytes {
     const Tables& tables_;
     Words words_;
     TensorType type_;
-    bool is_mixing_base_ = false;
+    bool is_mixing_base_ = false, is_attention_ = false;
     std::int64_t elements_ = 0;
     std::vector<float> values_;  // the normal table, scaled
     std::uint8_t low_byte_ = 127;
