@@ -319,12 +319,12 @@ Status BenchRun::mixed() {
         if (interrupted_) return {};
         (beside ? mixed.beside : mixed.alone) = summarise(result.records, plan_.level);
         mixed.long_prompts_ended = static_cast<std::int64_t>(result.background.size());
+        report_.mixed = mixed;
         for (const RequestRecord& record : result.background)
             if (!record.error.empty())
                 return error(StatusCode::unavailable, "the long prompt failed: {}: {}",
                              record.error, record.detail);
     }
-    report_.mixed = std::move(mixed);
     return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -61,7 +62,18 @@ class LoadRun {
     }
     void start_background() {
         background_under_way_ = true;
-        start(kBackgroundIndex, *plan_.background);
+        start(kBackgroundIndex, background_copy());
+    }
+    // Tokens turned round by one a copy; a text begins with the copy's number.
+    LoadRequest background_copy() const {
+        LoadRequest copy = *plan_.background;
+        const std::size_t number = result_.background.size();
+        if (!copy.ids.empty())
+            std::rotate(copy.ids.begin(),
+                        copy.ids.begin() + static_cast<std::ptrdiff_t>(number % copy.ids.size()),
+                        copy.ids.end());
+        if (!copy.text.empty()) copy.text = std::to_string(number) + copy.text;
+        return copy;
     }
 
     std::int64_t due_us() const {  // of the next request

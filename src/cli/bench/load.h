@@ -30,7 +30,7 @@ struct LoadPlan {
     std::int64_t concurrency = 1;           // requests under way at most
     std::vector<std::int64_t> arrivals_us;  // one a request, ascending; empty: at once
     // Kept under way from before the first request until the last has ended, beside the others.
-    // The next copy follows when one ends.
+    // When one ends the next copy follows, which differs from its beginning on: no cache helps it.
     const LoadRequest* background = nullptr;
 };
 

@@ -25,6 +25,7 @@ class FakeTarget : public LoadTarget {
         ++live_;
         live_max_ = std::max<int>(live_max_, live_);
         starts_us_.push_back(real_clock().now_us());
+        if (keeps_ids_ && !request.ids.empty()) ids_.push_back(request.ids);
         if (request.max_tokens < 0) {
             held_ = std::move(done);
             return;
@@ -41,6 +42,8 @@ class FakeTarget : public LoadTarget {
     }
 
     int live_max_ = 0, cancels_ = 0;
+    bool keeps_ids_ = false;
+    std::vector<std::vector<TokenId>> ids_;
     std::vector<std::int64_t> starts_us_;
 
   private:
@@ -109,6 +112,20 @@ TEST(Load, KeepsTheBackgroundUntilTheLastHasEnded) {
     EXPECT_EQ(target.cancels_, 1);
 }
 
+TEST(Load, EachCopyOfTheBackgroundBeginsDifferently) {
+    FakeTarget target;
+    target.keeps_ids_ = true;
+    Interrupts interrupts;
+    LoadRequest background;
+    background.ids = {1, 2, 3};
+    const LoadResult result = run_load(
+        target, some(200), {.concurrency = 1, .arrivals_us = {}, .background = &background},
+        interrupts, kQuiet);
+    ASSERT_GE(target.ids_.size(), 2u);
+    EXPECT_EQ(target.ids_[0], (std::vector<TokenId>{1, 2, 3}));
+    EXPECT_EQ(target.ids_[1], (std::vector<TokenId>{2, 3, 1}));
+}
+
 TEST(Load, ABackgroundThatFailsIsNotRepeated) {
     FakeTarget target;
     Interrupts interrupts;
@@ -119,7 +136,7 @@ TEST(Load, ABackgroundThatFailsIsNotRepeated) {
                  interrupts, kQuiet);
     EXPECT_EQ(result.records.size(), 5u);
     ASSERT_EQ(result.background.size(), 1u);
-    EXPECT_EQ(result.background[0].error, "boom");
+    EXPECT_EQ(result.background[0].error, "0boom") << "a text begins with the number of its copy";
 }
 
 TEST(Load, AnInterruptCancelsAndEnds) {
