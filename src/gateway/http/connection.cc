@@ -65,8 +65,10 @@ void Connection::drop(const char* reason) {
 void Connection::begin_drain() {
     keep_alive_ = false;
     if (exchange_ || lingering_) return;
-    if (parser_.started() || !input_.empty() || unsent() > 0) return;  // its answer will close it
-    close();
+    if (parser_.started() || !input_.empty()) return;  // its answer will close it
+    // An answer that was made before the drain promised to keep the connection.
+    close_when_flushed_ = true;
+    if (unsent() == 0) close();
 }
 
 // ---- input ----
