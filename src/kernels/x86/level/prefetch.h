@@ -31,7 +31,7 @@ class Ahead {
         return reinterpret_cast<std::uintptr_t>(p);
     }
 
-    static constexpr std::uintptr_t kAheadBytes = 8192;
+    static constexpr std::uintptr_t kAheadBytes = 5120;
     std::uintptr_t last_;
     std::uintptr_t to_next_;
 };
