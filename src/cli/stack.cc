@@ -23,7 +23,7 @@ constexpr std::int64_t kTickUs = 100'000;
 constexpr std::int64_t kEndUs = 30'000'000;  // for cancelled requests to end
 // Left free when the KV size is chosen here: allocator slack, connections, prompts in flight.
 constexpr double kMemoryShare = 0.9;
-constexpr std::int64_t kProbeUs = 500'000;
+constexpr std::int64_t kProbeUs = 5'000'000;
 // The end of a prompt, the end of its answer, and as many of conversations that may go on.
 constexpr std::int64_t kSnapshotsPerSequence = 4;
 

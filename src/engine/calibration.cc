@@ -209,14 +209,15 @@ Result<std::vector<CostSample>> measure_steps(Model& model, const CalibrationOpt
 
 CostModel probe_cost_model(Model& model, const Clock& clock, std::int64_t time_limit_us) {
     CalibrationOptions options;
-    options.repeats = 3;
+    options.repeats = 1;
     options.time_limit_us = time_limit_us;
-    options.points = {{.rows = 1, .decoder_rows = 1},
-                      {.rows = 16, .decoder_rows = 16},
+    // Many rows first: a single row of a large model is all reading, and would price the others by
+    // it.
+    options.points = {{.rows = 256},
+                      {.rows = 1, .decoder_rows = 1},
                       {.rows = 64},
-                      {.rows = 256},
-                      {.rows = 256, .decoder_rows = 128},
-                      {.rows = 1024}};
+                      {.rows = 16, .decoder_rows = 16},
+                      {.rows = 256, .decoder_rows = 128}};
     const Result<std::vector<CostSample>> samples = measure_steps(model, options, clock);
     FATHOM_CHECK(samples.ok(), "the probe is not interrupted");
     return fit_rough_model(*samples, make_model_shape(model.config()));

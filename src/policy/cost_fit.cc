@@ -106,7 +106,8 @@ CostModel fit_rough_model(std::span<const CostSample> samples, const ModelShape&
         targets.push_back(sample.time_us);
         weights.push_back(1 / (sample.time_us * sample.time_us));
     }
-    const std::vector<double> solution = solve_nnls(rows, targets, weights, 3);
+    std::vector<double> solution{samples.front().time_us / rows.front(), 0, 0};
+    if (samples.size() > 1) solution = solve_nnls(rows, targets, weights, 3);
     CostModel model;
     for (std::size_t i = 0; i < kCostFeatures; ++i)
         model.k_us[i] = solution[0] * flops[i];
