@@ -170,6 +170,24 @@ TEST(EngineCore, ALongPromptDoesNotStopDecoding) {
     rig.run();
 }
 
+TEST(EngineCore, AShortPromptThatExceedsItsShareDoesNotWaitForALongOne) {
+    EngineConfig config = small_config();
+    config.step_tokens_max = 512;
+    config.prefill_chunk_max = 256;
+    config.step_budget_us = 100'000;
+    config.cost.k_us[static_cast<std::size_t>(CostFeature::rows)] = 1000;
+    Rig rig(config);
+    const auto long_one = rig.add(make_request(1, 600, 1));
+    rig.core->step();
+    // 100 rows take the whole budget, of which the oldest keeps a part; less than a block is left.
+    const auto short_one = rig.add(make_request(2, 100, 1));
+    for (int step = 0; step < 2; ++step)
+        ASSERT_TRUE(rig.core->step());
+    EXPECT_EQ(short_one->finish, FinishReason::length);
+    EXPECT_TRUE(long_one->tokens.empty());
+    rig.run();
+}
+
 TEST(EngineCore, AChunkEndsWhereTheCallerSaysSo) {
     Rig rig;
     EngineRequest request = make_request(1, 150, 3);

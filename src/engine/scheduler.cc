@@ -139,11 +139,17 @@ std::vector<Scheduler::Chunk> Scheduler::share_step() {
     const double others_us = (step_.empty() ? 0 : cost_.cost_us(step_)) + cost_.fixed_us(shape_);
     const std::vector<double> shares =
         share_budget(std::max(budget_us_ - others_us, kPromptShare * budget_us_), needs);
+    // A share may be less than a block, which a chunk that does not finish its prompt cannot be.
+    // The oldest and the one that needs least run all the same, or they would wait for all the
+    // others.
+    const auto least =
+        static_cast<std::size_t>(std::min_element(needs.begin(), needs.end()) - needs.begin());
     std::vector<Chunk> chunks;
     for (std::size_t i = 0; i < prompts.size(); ++i) {
         const ChunkRequest chunk = prompts[i]->next_chunk();
         std::int64_t rows = fit_chunk(per_slice, nothing, shares[i], chunk, rows_max, align_);
-        if (i == 0) rows = std::max(rows, std::min({chunk.remaining, rows_max, kBlockTokens}));
+        if (i == 0 || i == least)
+            rows = std::max(rows, std::min({chunk.remaining, rows_max, kBlockTokens}));
         chunks.push_back({prompts[i], rows});
     }
     return chunks;

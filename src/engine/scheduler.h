@@ -6,7 +6,8 @@
 //      the youngest running sequence behind it is preempted; without one it waits this step.
 //   2. Prompts (and teacher-forced outputs) share what is left of the step's time by the cost model
 //      (policy/share.h; at least kPromptShare of the budget, so that decoding never starves them),
-//      and of its rows. The oldest gets a block at least. Oldest first they then take pages, a new
+//      and of its rows. The oldest and the one that needs least get a block at
+//      least. Oldest first they then take pages, a new
 //      request also one of the sequences_max places. A chunk shrinks to the pages it can get. Who
 //      gets none is passed by those behind it, but at most kPassesMax times: then nobody behind it
 //      takes pages until it has run.
