@@ -8,17 +8,12 @@
 
 #include "base/check.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace fathom::bench {
 
 namespace {
 
 constexpr std::int64_t kReadBytes = std::int64_t{256} << 20;
 constexpr double kKernelSeconds = 4e-3;  // of a sample, at least
-constexpr int kChains = 12;
 constexpr std::int64_t kSteps = 1 << 15;
 
 double cpu_seconds() {
@@ -26,37 +21,6 @@ double cpu_seconds() {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
-
-#if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) double flops_fp32() {
-    __m256 a[kChains], x = _mm256_set1_ps(0.5f);
-    for (auto& v : a)
-        v = _mm256_set1_ps(1.0f);
-    for (std::int64_t i = 0; i < kSteps; ++i) {
-#pragma GCC unroll 12
-        for (int c = 0; c < kChains; ++c)
-            a[c] = _mm256_fmadd_ps(a[c], x, x);
-    }
-    for (auto& v : a)
-        asm volatile("" : "+x"(v));
-    return 16.0 * kChains * static_cast<double>(kSteps);
-}
-
-__attribute__((target("avx512f,avx512bf16"))) double flops_bf16() {
-    __m512 a[kChains];
-    const __m512bh x = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.25f));
-    for (auto& v : a)
-        v = _mm512_set1_ps(1.0f);
-    for (std::int64_t i = 0; i < kSteps; ++i) {
-#pragma GCC unroll 12
-        for (int c = 0; c < kChains; ++c)
-            a[c] = _mm512_dpbf16_ps(a[c], x, x);
-    }
-    for (auto& v : a)
-        asm volatile("" : "+v"(v));
-    return 64.0 * kChains * static_cast<double>(kSteps);
-}
-#endif
 
 Quantiles quantiles(std::vector<double> values) {
     FATHOM_CHECK(!values.empty());
@@ -81,10 +45,8 @@ double Paired::read_rate() {
 
 double Paired::flop_rate() const {
     const double start = cpu_seconds();
-    double flops = 0;
-#if defined(__x86_64__)
-    flops = arithmetic_ == Arithmetic::bf16 ? flops_bf16() : flops_fp32();
-#endif
+    const double flops =
+        arithmetic_ == Arithmetic::bf16 ? run_bf16_flops(kSteps) : run_fp32_flops(kSteps, 8);
     return flops / (cpu_seconds() - start);
 }
 

@@ -24,51 +24,47 @@ namespace {
 constexpr int kChains = 12;
 constexpr std::int64_t kSteps = 1 << 20;
 
+// Each runs `steps` rounds of all chains in registers. Nobody wants the sums: the empty statement
+// keeps the compiler from dropping them.
 #if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) float chains_avx2() {
+__attribute__((target("avx2,fma"))) void chains_avx2(std::int64_t steps) {
     __m256 a[kChains], x = _mm256_set1_ps(0.5f);
     for (auto& v : a)
         v = _mm256_set1_ps(1.0f);
-    for (std::int64_t i = 0; i < kSteps; ++i) {
+    for (std::int64_t i = 0; i < steps; ++i) {
 #pragma GCC unroll 12
         for (int c = 0; c < kChains; ++c)
             a[c] = _mm256_fmadd_ps(a[c], x, x);
     }
-    float sum = 0;
-    for (const auto& v : a)
-        sum += _mm256_cvtss_f32(v);
-    return sum;
+    for (auto& v : a)
+        asm volatile("" : "+x"(v));
 }
 
-__attribute__((target("avx512f"))) float chains_avx512() {
+__attribute__((target("avx512f"))) void chains_avx512(std::int64_t steps) {
     __m512 a[kChains], x = _mm512_set1_ps(0.5f);
     for (auto& v : a)
         v = _mm512_set1_ps(1.0f);
-    for (std::int64_t i = 0; i < kSteps; ++i) {
+    for (std::int64_t i = 0; i < steps; ++i) {
 #pragma GCC unroll 12
         for (int c = 0; c < kChains; ++c)
             a[c] = _mm512_fmadd_ps(a[c], x, x);
     }
-    float sum = 0;
-    for (const auto& v : a)
-        sum += _mm512_cvtss_f32(v);
-    return sum;
+    for (auto& v : a)
+        asm volatile("" : "+v"(v));
 }
 
-__attribute__((target("avx512f,avx512bf16"))) float chains_bf16() {
+__attribute__((target("avx512f,avx512bf16"))) void chains_bf16(std::int64_t steps) {
     __m512 a[kChains];
     const __m512bh x = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.25f));
     for (auto& v : a)
         v = _mm512_set1_ps(1.0f);
-    for (std::int64_t i = 0; i < kSteps; ++i) {
+    for (std::int64_t i = 0; i < steps; ++i) {
 #pragma GCC unroll 12
         for (int c = 0; c < kChains; ++c)
             a[c] = _mm512_dpbf16_ps(a[c], x, x);
     }
-    float sum = 0;
-    for (const auto& v : a)
-        sum += _mm512_cvtss_f32(v);
-    return sum;
+    for (auto& v : a)
+        asm volatile("" : "+v"(v));
 }
 #endif
 
@@ -108,16 +104,14 @@ void read_lines(const std::byte* p, std::int64_t bytes) {
 }
 #endif
 
-// Work per second when every thread runs `probe` once, best of three.
-double rate(ComputePool& pool, double work_of_one, const std::function<float()>& probe) {
+// Operations per second when every thread runs `burst` once, best of three.
+double rate(ComputePool& pool, const std::function<double()>& burst) {
     const int threads = pool.threads();
-    std::vector<float> sink(static_cast<std::size_t>(threads));
+    std::vector<double> done(static_cast<std::size_t>(threads));
     const double seconds = best_seconds(3, [&] {
-        pool.run(threads, [&](std::int64_t t) { sink[static_cast<std::size_t>(t)] = probe(); });
+        pool.run(threads, [&](std::int64_t t) { done[static_cast<std::size_t>(t)] = burst(); });
     });
-    volatile float keep = std::accumulate(sink.begin(), sink.end(), 0.0f);
-    (void)keep;
-    return work_of_one * threads / seconds;
+    return std::accumulate(done.begin(), done.end(), 0.0) / seconds;
 }
 
 }  // namespace
@@ -143,25 +137,37 @@ std::string isa_name() {
 #endif
 }
 
-double peak_fp32_flops([[maybe_unused]] ComputePool& pool, [[maybe_unused]] int lanes_max) {
+double run_fp32_flops([[maybe_unused]] std::int64_t steps, [[maybe_unused]] int lanes_max) {
 #if defined(__x86_64__)
-    const double lanes_steps = 2.0 * kChains * static_cast<double>(kSteps);
-    if (lanes_max >= 16 && __builtin_cpu_supports("avx512f"))
-        return rate(pool, 16 * lanes_steps, chains_avx512);
+    const double each = 2.0 * kChains * static_cast<double>(steps);
+    if (lanes_max >= 16 && __builtin_cpu_supports("avx512f")) {
+        chains_avx512(steps);
+        return 16 * each;
+    }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        return rate(pool, 8 * lanes_steps, chains_avx2);
+        chains_avx2(steps);
+        return 8 * each;
     }
 #endif
     return 0;
 }
 
-double peak_bf16_flops([[maybe_unused]] ComputePool& pool) {
+double run_bf16_flops([[maybe_unused]] std::int64_t steps) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512bf16")) {
-        return rate(pool, 64.0 * kChains * static_cast<double>(kSteps), chains_bf16);
+        chains_bf16(steps);
+        return 64.0 * kChains * static_cast<double>(steps);
     }
 #endif
     return 0;
+}
+
+double peak_fp32_flops(ComputePool& pool, int lanes_max) {
+    return rate(pool, [lanes_max] { return run_fp32_flops(kSteps, lanes_max); });
+}
+
+double peak_bf16_flops(ComputePool& pool) {
+    return rate(pool, [] { return run_bf16_flops(kSteps); });
 }
 
 void ReadProbe::Free::operator()(std::byte* p) const {

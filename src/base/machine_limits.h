@@ -21,7 +21,11 @@ std::string isa_name();  // the widest level here: "avx512-bf16", "avx512", "avx
 // Fused multiply-adds per second, with vectors of at most `lanes_max` numbers.
 double peak_fp32_flops(ComputePool& pool, int lanes_max = 16);
 double peak_bf16_flops(ComputePool& pool);  // VDPBF16PS
-double read_bandwidth(ComputePool& pool);   // bytes per second from memory larger than the caches
+// `steps` rounds of the same arithmetic on the calling thread alone, to be timed by the caller;
+// returns how many operations, 0 where the instructions are missing.
+double run_fp32_flops(std::int64_t steps, int lanes_max = 16);
+double run_bf16_flops(std::int64_t steps);
+double read_bandwidth(ComputePool& pool);  // bytes per second from memory larger than the caches
 
 // What read_bandwidth measures, with memory that stays: for asking again and again beside the work
 // under test. Each thread reads the share that it touched first, front to back, prefetching ahead.
