@@ -2,13 +2,14 @@
 // the read bandwidth, prefill against peak multiply-adds, tail-only against exact prefill, the gap
 // between steps, and the operators that matter most alone (linear_benches.h, row_benches.h).
 //
-//   engine_bench [--json] [--model DIR] [--backend NAME] [--threads N] [--quick]
+//   engine_bench [--json] [--model DIR] [--backend NAME] [--threads N] [--quick] [--only PART]
 //
 // `./dev bench engine` runs it on the `mid` model of `fathom make-model`, which is large enough to
 // be bound by memory. Limits move with whatever else the machine does, so each ratio is the median
 // of pairs: the limit is measured right before and right after the work. --quick takes shorter
-// prompts and fewer rounds.
+// prompts and fewer rounds; --only runs one of the parts decode, prefill, batches, operators.
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -33,9 +34,12 @@
 namespace fathom {
 namespace {
 
+constexpr const char* kParts[] = {"decode", "prefill", "batches", "operators"};
+
 struct Options {
     std::string model = "models/tiny";
     std::string backend = "auto";
+    std::string only;  // a part; empty: all
     int threads = 0;
     bool json = false;
     bool quick = false;
@@ -296,6 +300,11 @@ Result<Options> parse_options(int argc, char** argv) {
             options.model = argv[++i];
         } else if (word == "--backend" && has_value) {
             options.backend = argv[++i];
+        } else if (word == "--only" && has_value) {
+            options.only = argv[++i];
+            if (std::find(std::begin(kParts), std::end(kParts), options.only) == std::end(kParts))
+                return invalid_argument("--only: \"{}\" is none of {}", options.only,
+                                        fmt::join(kParts, ", "));
         } else if (word == "--threads" && has_value) {
             const char* text = argv[++i];
             const auto [end, failure] =
@@ -306,7 +315,7 @@ Result<Options> parse_options(int argc, char** argv) {
         } else {
             return invalid_argument(
                 "\"{}\" is unknown; usage: engine_bench [--json] [--model DIR] [--backend NAME] "
-                "[--threads N] [--quick]",
+                "[--threads N] [--quick] [--only PART]",
                 word);
         }
     }
@@ -317,10 +326,12 @@ Status run(const Options& options) {
     bench::Report report("engine");
     EngineBench bench(options, report);
     FATHOM_RETURN_IF_ERROR(bench.open());
-    FATHOM_RETURN_IF_ERROR(bench.decode());
-    FATHOM_RETURN_IF_ERROR(bench.prefill());
-    FATHOM_RETURN_IF_ERROR(bench.decode_batches());
-    FATHOM_RETURN_IF_ERROR(bench.operators());
+    using Part = Status (EngineBench::*)();
+    constexpr Part kRuns[] = {&EngineBench::decode, &EngineBench::prefill,
+                              &EngineBench::decode_batches, &EngineBench::operators};
+    for (std::size_t i = 0; i < std::size(kParts); ++i)
+        if (options.only.empty() || options.only == kParts[i])
+            FATHOM_RETURN_IF_ERROR((bench.*kRuns[i])());
     fmt::print("{}", report.table());
     if (options.json) fmt::print("{}\n", report.json());
     return {};

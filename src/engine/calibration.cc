@@ -183,7 +183,7 @@ Result<std::vector<CostSample>> measure_steps(Model& model, const CalibrationOpt
     }
     Bench bench(model, context_max, own_pages);
     std::vector<CostSample> samples;
-    double us_per_flop = 0;  // of the dearest point so far, for what will not fit any more
+    double most_flops = 0, most_us = 0;  // of the largest point so far: less takes no longer
     for (std::size_t i = 0; i < points.size(); ++i) {
         if (options.on_progress && !options.on_progress(i, points.size()))
             return error(StatusCode::cancelled, "interrupted after {} of {} steps", i,
@@ -192,7 +192,7 @@ Result<std::vector<CostSample>> measure_steps(Model& model, const CalibrationOpt
             useful_flops(shape, slice_of(points[i])) * static_cast<double>(points[i].slices);
         const auto left_us = static_cast<double>(end_us - clock.now_us());
         const int runs = options.warm_ups + options.repeats;
-        if (i > 0 && flops * us_per_flop * runs > left_us) continue;
+        if (i > 0 && most_us * std::max(1.0, flops / most_flops) * runs > left_us) continue;
         bench.prepare(points[i]);
         std::vector<double> times;
         for (int run = 0; run < runs; ++run) {
@@ -202,7 +202,10 @@ Result<std::vector<CostSample>> measure_steps(Model& model, const CalibrationOpt
                 times.push_back(static_cast<double>(clock.now_us() - start_us));
         }
         samples.push_back(sample_of(points[i], shape, std::move(times)));
-        us_per_flop = samples.back().time_us / flops;
+        if (flops > most_flops) {
+            most_flops = flops;
+            most_us = samples.back().time_us;
+        }
     }
     return samples;
 }
@@ -211,12 +214,14 @@ CostModel probe_cost_model(Model& model, const Clock& clock, std::int64_t time_l
     CalibrationOptions options;
     options.repeats = 1;
     options.time_limit_us = time_limit_us;
-    // Many rows first: a single row of a large model is all reading, and would price the others by
-    // it.
-    options.points = {{.rows = 256},
+    // Those that tell most by their time come first, since a large model has time for few. A single
+    // row is not the first: it is all reading, and would price the others by it.
+    options.points = {{.rows = 64},
                       {.rows = 1, .decoder_rows = 1},
-                      {.rows = 64},
                       {.rows = 16, .decoder_rows = 16},
+                      {.rows = 32},
+                      {.rows = 64, .decoder_rows = 64},
+                      {.rows = 256},
                       {.rows = 256, .decoder_rows = 128}};
     const Result<std::vector<CostSample>> samples = measure_steps(model, options, clock);
     FATHOM_CHECK(samples.ok(), "the probe is not interrupted");

@@ -188,6 +188,31 @@ TEST(EngineCore, AShortPromptThatExceedsItsShareDoesNotWaitForALongOne) {
     rig.run();
 }
 
+TEST(EngineCore, ShortPromptsWithoutEndDelayALongOneButDoNotStopIt) {
+    EngineConfig config = small_config();
+    config.step_tokens_max = 512;
+    config.prefill_chunk_max = 256;
+    config.step_budget_us = 40'000;
+    config.cost.k_us[static_cast<std::size_t>(CostFeature::rows)] = 1000;
+    Rig rig(config);
+    const auto long_one = rig.add(make_request(1, 600, 1));
+    // A step has time for 40 rows. A short prompt needs 32 of them; a quarter of the time is the
+    // long one's, which it saves until it has 32 rows too: every fourth step.
+    std::uint64_t next = 2;
+    int steps = 0, extended = 0;
+    while (long_one->finish == FinishReason::none) {
+        const auto short_one = rig.add(make_request(next++, 32, 1));
+        const std::int64_t before = rig.core->stats().prompt_tokens;
+        ASSERT_TRUE(rig.core->step());
+        if (long_one->finish == FinishReason::none) {  // its last rows are few and go first
+            EXPECT_EQ(short_one->finish, FinishReason::length) << "after one step";
+        }
+        if (rig.core->stats().prompt_tokens - before > 32) ++extended;
+        ASSERT_LT(++steps, 100);
+    }
+    EXPECT_GE(steps, 3 * extended);
+}
+
 TEST(EngineCore, AChunkEndsWhereTheCallerSaysSo) {
     Rig rig;
     EngineRequest request = make_request(1, 150, 3);

@@ -68,6 +68,7 @@ void Scheduler::begin_plan() {
     plan_.work.clear();
     plan_.incomplete = false;
     plan_.passed = nullptr;
+    plan_owed_us_ = owed_us_;
     rows_left_ = config_.step_tokens_max;
     step_ = StepFeatures(shape_);
     for (const auto& [order, sequence] : sequences_)
@@ -80,6 +81,7 @@ void Scheduler::begin_plan() {
 }
 
 void Scheduler::commit() {
+    owed_us_ = plan_owed_us_;
     for (const StepWork& work : plan_.work)
         work.sequence->passes = 0;
     if (plan_.passed != nullptr) ++plan_.passed->passes;
@@ -123,12 +125,10 @@ std::vector<Sequence*> Scheduler::prompts_that_may_run() {
     return prompts;
 }
 
-// How many rows each prompt may run, by time and rows alone.
-std::vector<Scheduler::Chunk> Scheduler::share_step() {
-    const std::vector<Sequence*> prompts = prompts_that_may_run();
-    const CostModel per_slice = cost_.per_slice();
-    const StepFeatures nothing(shape_);
-    const std::int64_t rows_max = std::min(rows_left_, config_.prefill_chunk_max);
+// What each prompt would take alone, in the time of a step.
+std::vector<double> Scheduler::prompt_needs(std::span<Sequence* const> prompts,
+                                            const CostModel& per_slice,
+                                            std::int64_t rows_max) const {
     std::vector<double> needs;
     for (const Sequence* sequence : prompts) {
         const ChunkRequest chunk = sequence->next_chunk();
@@ -136,46 +136,75 @@ std::vector<Scheduler::Chunk> Scheduler::share_step() {
         alone.add(chunk.slice(std::min(chunk.remaining, rows_max)));
         needs.push_back(per_slice.cost_us(alone));
     }
+    return needs;
+}
+
+// How many rows each prompt may run, by time and rows alone.
+std::vector<Scheduler::Chunk> Scheduler::share_step() {
+    const std::vector<Sequence*> prompts = prompts_that_may_run();
+    if (prompts.empty()) return {};
+    const CostModel per_slice = cost_.per_slice();
+    const StepFeatures nothing(shape_);
+    const std::int64_t rows_max = std::min(rows_left_, config_.prefill_chunk_max);
+    const std::int64_t part = std::min(align_, kChunkPart);
+    const std::vector<double> needs = prompt_needs(prompts, per_slice, rows_max);
     const double others_us = (step_.empty() ? 0 : cost_.cost_us(step_)) + cost_.fixed_us(shape_);
-    const std::vector<double> shares =
-        share_budget(std::max(budget_us_ - others_us, kPromptShare * budget_us_), needs);
-    // A share may be less than a block, which a chunk that does not finish its prompt cannot be.
-    // The oldest and the one that needs least run all the same, or they would wait for all the
-    // others.
-    const auto least =
-        static_cast<std::size_t>(std::min_element(needs.begin(), needs.end()) - needs.begin());
+    const double budget_us = std::max(budget_us_ - others_us, kPromptShare * budget_us_);
+    const std::vector<double> shares = share_budget(budget_us, needs);
     std::vector<Chunk> chunks;
     for (std::size_t i = 0; i < prompts.size(); ++i) {
         const ChunkRequest chunk = prompts[i]->next_chunk();
         std::int64_t rows = fit_chunk(per_slice, nothing, shares[i], chunk, rows_max, align_);
-        if (i == 0 || i == least)
-            rows = std::max(rows, std::min({chunk.remaining, rows_max, kBlockTokens}));
-        chunks.push_back({prompts[i], rows});
+        if (rows == 0) rows = fit_chunk(per_slice, nothing, shares[i], chunk, rows_max, part);
+        chunks.push_back({prompts[i], rows, std::min({chunk.remaining, rows_max, part})});
+    }
+    // Even a part of a block may be more than a share.
+    Chunk& least = chunks[static_cast<std::size_t>(std::min_element(needs.begin(), needs.end()) -
+                                                   needs.begin())];
+    least.rows = std::max(least.rows, least.smallest);
+    const auto oldest = std::find_if(chunks.begin(), chunks.end(), [](const Chunk& chunk) {
+        return chunk.rows < chunk.sequence->next_chunk().remaining;
+    });
+    plan_owed_us_ = 0;
+    if (oldest != chunks.end() && oldest->rows == 0) {
+        StepFeatures alone(shape_);
+        alone.add(oldest->sequence->next_chunk().slice(oldest->smallest));
+        const double cost_us = per_slice.cost_us(alone);
+        plan_owed_us_ = owed_us_ + kOldestShare * budget_us;
+        if (plan_owed_us_ >= cost_us) {
+            oldest->rows = oldest->smallest;
+            plan_owed_us_ -= cost_us;
+        }
     }
     return chunks;
 }
 
 void Scheduler::plan_prompts() {
     if (rows_left_ == 0) return;
-    Sequence* blocked = nullptr;  // the oldest that got no page
-    bool passed = false;
-    for (const Chunk& chunk : share_step()) {
-        if (rows_left_ == 0) break;
-        Sequence& sequence = *chunk.sequence;
-        if (chunk.rows == 0 || (!sequence.running() && running_ == config_.sequences_max)) continue;
-        const bool may_take_pages = blocked == nullptr || blocked->passes < kPassesMax;
-        const std::int64_t pages_before = sequence.pages();
-        const std::int64_t count = plan_prompt_rows(sequence, chunk.rows, may_take_pages);
-        if (count == 0) {
-            if (blocked == nullptr) blocked = &sequence;
-            continue;
-        }
-        if (blocked != nullptr && sequence.pages() > pages_before) passed = true;
-        step_.add(sequence.next_chunk().slice(count));
-        plan_.work.push_back({&sequence, count});
-        rows_left_ -= count;
+    PageQueue queue;
+    const std::vector<Chunk> chunks = share_step();
+    for (const Chunk& chunk : chunks)
+        if (chunk.rows > 0) plan_chunk(*chunk.sequence, chunk.rows, queue);
+    // Those that were to run got no page: whoever can runs, or the step would be for nothing.
+    for (const Chunk& chunk : chunks)
+        if (plan_.work.empty() && chunk.rows == 0)
+            plan_chunk(*chunk.sequence, chunk.smallest, queue);
+    if (queue.passed) plan_.passed = queue.blocked;
+}
+
+void Scheduler::plan_chunk(Sequence& sequence, std::int64_t rows, PageQueue& queue) {
+    if (rows_left_ == 0 || (!sequence.running() && running_ == config_.sequences_max)) return;
+    const bool may_take_pages = queue.blocked == nullptr || queue.blocked->passes < kPassesMax;
+    const std::int64_t pages_before = sequence.pages();
+    const std::int64_t count = plan_prompt_rows(sequence, rows, may_take_pages);
+    if (count == 0) {
+        if (queue.blocked == nullptr) queue.blocked = &sequence;
+        return;
     }
-    if (passed) plan_.passed = blocked;
+    if (queue.blocked != nullptr && sequence.pages() > pages_before) queue.passed = true;
+    step_.add(sequence.next_chunk().slice(count));
+    plan_.work.push_back({&sequence, count});
+    rows_left_ -= count;
 }
 
 // Starts the sequence if need be and gives it pages for its next chunk; 0 when it cannot run.

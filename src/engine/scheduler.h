@@ -2,15 +2,16 @@
 // arrival, running or not; a preempted one keeps its place. A plan is made like this:
 //
 //   1. Every decoding sequence, oldest first, gets one row (as far as step_tokens_max goes). If it
-//   needs a page and none is free,
-//      the youngest running sequence behind it is preempted; without one it waits this step.
+//      needs a page and none is free, the youngest running sequence behind it is preempted; without
+//      one it waits this step.
 //   2. Prompts (and teacher-forced outputs) share what is left of the step's time by the cost model
 //      (policy/share.h; at least kPromptShare of the budget, so that decoding never starves them),
-//      and of its rows. The oldest and the one that needs least get a block at
-//      least. Oldest first they then take pages, a new
-//      request also one of the sequences_max places. A chunk shrinks to the pages it can get. Who
-//      gets none is passed by those behind it, but at most kPassesMax times: then nobody behind it
-//      takes pages until it has run.
+//      and of its rows. Chunks end at block boundaries, where a share is less than a block at
+//      multiples of kChunkPart. The prompt that needs least gets as much in any case; the oldest
+//      that cannot end saves its shares until they suffice. Oldest first they then take pages, a
+//      new request also one of the sequences_max places. A chunk shrinks to the pages it can get.
+//      Who gets none is passed by those behind it, but at most kPassesMax times: then nobody behind
+//      it takes pages until it has run.
 //   3. If nothing was planned although requests are there, they stand in each other's way: the
 //      youngest running sequence is preempted, and when none is left the youngest waiting choice
 //      gives up the prompt that was computed for it (fork.h), until the oldest request can run.
@@ -28,6 +29,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/prefix_cache.h"
@@ -39,6 +41,7 @@ namespace fathom {
 
 inline constexpr std::int64_t kPassesMax = 32;
 inline constexpr double kPromptShare = 0.25;
+inline constexpr std::int64_t kChunkPart = 32;  // divides a block
 
 struct StepWork {
     Sequence* sequence = nullptr;
@@ -86,9 +89,18 @@ class Scheduler {
     struct Chunk {
         Sequence* sequence = nullptr;
         std::int64_t rows = 0;  // what its share of the step allows
+        std::int64_t smallest = 0;
     };
+    // Who came first and got no page, and whether others did.
+    struct PageQueue {
+        Sequence* blocked = nullptr;
+        bool passed = false;
+    };
+    std::vector<double> prompt_needs(std::span<Sequence* const> prompts, const CostModel& per_slice,
+                                     std::int64_t rows_max) const;
     std::vector<Chunk> share_step();
     std::vector<Sequence*> prompts_that_may_run();
+    void plan_chunk(Sequence& sequence, std::int64_t rows, PageQueue& queue);
     std::int64_t plan_prompt_rows(Sequence& sequence, std::int64_t rows, bool may_take_pages);
     void unblock();
     bool take_back_a_fork();
@@ -109,9 +121,12 @@ class Scheduler {
     std::map<std::uint64_t, Sequence*> by_id_;
     std::int64_t running_ = 0;
     std::uint64_t preemptions_ = 0;
+    // Time that the oldest prompt was to have and that was too little for a chunk, since it ran.
+    double owed_us_ = 0;
 
     StepPlan plan_;
-    StepFeatures step_;  // of what is planned so far
+    double plan_owed_us_ = 0;  // when the plan is committed
+    StepFeatures step_;        // of what is planned so far
     std::int64_t rows_left_ = 0;
 };
 
