@@ -21,6 +21,9 @@ void bind_stack(StackOptions& stack, ConfigSchema& schema) {
     schema.add("model.name", &stack.model_name, "name in the API; the directory's when empty");
     schema.add("model.packed_file", &stack.packed_file,
                "weights that `fathom pack` wrote; DIR/model.packed when empty and there");
+    schema.add_choice("model.packed_memory", &stack.packed_memory, {"auto", "copy", "map"},
+                      "the packed file: copied into huge pages (faster to read), mapped (starts at "
+                      "once), or copied where it fits");
     schema.add_choice("model.numeric_mode", &stack.numeric_mode, {"real", "fp32"},
                       "arithmetic: the release's, or nothing quantised");
     schema.add_choice("model.cache_storage", &stack.cache_storage, {"packed", "bf16"},

@@ -56,17 +56,29 @@ Result<std::int64_t> context_length(const StackOptions& options, const ModelConf
 }
 
 // Null without one: weights are then packed at load.
-Result<std::shared_ptr<const PackedFile>> open_packed_file(const StackOptions& options,
-                                                           const Checkpoint& checkpoint,
-                                                           const Backend& backend) {
+Result<std::shared_ptr<PackedFile>> open_packed_file(const StackOptions& options,
+                                                     const Checkpoint& checkpoint,
+                                                     const Backend& backend) {
     std::string path = options.packed_file;
     if (path.empty()) {
         std::error_code ignored;
         path = default_packed_file(options.model_dir);
         if (backend.image_layout().empty() || !std::filesystem::exists(path, ignored))
-            return std::shared_ptr<const PackedFile>();
+            return std::shared_ptr<PackedFile>();
     }
     return PackedFile::open(path, checkpoint, backend);
+}
+
+// Whether the weights of a packed file are to be copied: as told, or where they leave room for what
+// else is planned with the fewest pages.
+bool copies_packed_file(const StackOptions& options, const Checkpoint& checkpoint,
+                        MemoryRequest memory, std::int64_t bytes) {
+    if (options.packed_memory != "auto") return options.packed_memory == "copy";
+    memory.packed_bytes = bytes;
+    memory.pages = std::max(memory.pages, options.engine.sequences_max);
+    const MemoryPlan plan = plan_memory(checkpoint, memory);
+    return static_cast<double>(plan.anonymous_bytes) <=
+           static_cast<double>(plan.limit_bytes) * kMemoryShare;
 }
 
 }  // namespace
@@ -123,7 +135,7 @@ Result<LoadedModel> load_model(const StackOptions& options, std::int64_t pages) 
     loaded.identity.kernels = fmt::format("{}/{}", backend->name(), FATHOM_VERSION);
     loaded.identity.model = shape_digest(make_model_shape(config));
 
-    FATHOM_ASSIGN(const std::shared_ptr<const PackedFile> packed,
+    FATHOM_ASSIGN(const std::shared_ptr<PackedFile> packed,
                   open_packed_file(options, *loaded.checkpoint, *backend));
     MemoryRequest memory{
         .model = model_options(options),
@@ -131,12 +143,13 @@ Result<LoadedModel> load_model(const StackOptions& options, std::int64_t pages) 
         // Prompt ends that wait for their choices are states too.
         .sequences = options.engine.sequences_max + kept_forks_max(options.engine.sequences_max),
         .limit_bytes = options.memory_limit_mib << 20};
-    if (packed != nullptr)
-        memory.packed_file_bytes = packed->bytes();
-    else
-        memory.packed_bytes = packed_weight_bytes(*loaded.checkpoint, *backend);
     const KvLayout layout = make_kv_layout(config, memory.model.storage);
     memory.snapshot_bytes = snapshot_budget(options, layout);
+    const std::int64_t weights_bytes =
+        packed != nullptr ? packed->bytes() : packed_weight_bytes(*loaded.checkpoint, *backend);
+    const bool maps = packed != nullptr &&
+                      !copies_packed_file(options, *loaded.checkpoint, memory, weights_bytes);
+    (maps ? memory.packed_file_bytes : memory.packed_bytes) = weights_bytes;
     if (pages == 0)
         memory.pages = choose_pages(options, loaded.context_tokens, layout.page_bytes,
                                     plan_memory(*loaded.checkpoint, memory));
@@ -144,6 +157,7 @@ Result<LoadedModel> load_model(const StackOptions& options, std::int64_t pages) 
     const MemoryPlan plan = plan_memory(*loaded.checkpoint, memory);
     fmt::print(stderr, "{}", plan.to_text());
     FATHOM_RETURN_IF_ERROR(check_memory_plan(plan));
+    if (packed != nullptr && !maps) FATHOM_RETURN_IF_ERROR(packed->copy_to_memory(backend->pool()));
 
     FATHOM_ASSIGN(loaded.model, Model::load(loaded.checkpoint, std::move(token_map),
                                             std::move(backend), memory.model, packed));

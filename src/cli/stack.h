@@ -28,6 +28,7 @@ struct StackOptions {
     std::string model_dir;
     std::string model_name;                // empty: the directory's name
     std::string packed_file;               // empty: default_packed_file() where it exists
+    std::string packed_memory = "auto";    // auto | copy | map
     std::string numeric_mode = "real";     // real | fp32 (kernels/numerics.h)
     std::string cache_storage = "packed";  // packed | bf16
     std::string backend = "auto";

@@ -1,11 +1,10 @@
 #include "model/kv_cache.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/huge_memory.h"
 
 namespace fathom {
 
@@ -104,21 +103,14 @@ PageArena::PageArena(const KvLayout& layout, std::int64_t pages)
     : pages_(pages), page_bytes_((layout.page_bytes + 63) / 64 * 64) {
     FATHOM_CHECK(pages >= 0);
     const std::int64_t bytes = std::max<std::int64_t>(pages_ * page_bytes_, 1);
-    void* memory = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    FATHOM_CHECK(memory != MAP_FAILED, "page arena: the memory plan allowed more than mmap grants");
-    // Attention gathers rows from all over it. Advice only: a kernel without huge pages is slower.
-    madvise(memory, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
-    memory_ = static_cast<std::uint8_t*>(memory);
-}
-
-PageArena::~PageArena() {
-    munmap(memory_, static_cast<std::size_t>(std::max<std::int64_t>(pages_ * page_bytes_, 1)));
+    memory_ = map_huge_memory(bytes);
+    FATHOM_CHECK(memory_ != nullptr, "page arena: the memory plan allowed more than mmap grants");
 }
 
 std::uint8_t* PageArena::page(PageId id) const {
     FATHOM_CHECK(id.value < static_cast<std::uint64_t>(pages_));
-    return memory_ + static_cast<std::int64_t>(id.value) * page_bytes_;
+    return reinterpret_cast<std::uint8_t*>(memory_.get()) +
+           static_cast<std::int64_t>(id.value) * page_bytes_;
 }
 
 SequenceState::SequenceState(const KvLayout& kv_layout)

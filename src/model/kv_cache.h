@@ -67,7 +67,6 @@ KvLayout make_kv_layout(const ModelConfig& config, CacheStorage storage);
 class PageArena {
   public:
     PageArena(const KvLayout& layout, std::int64_t pages);
-    ~PageArena();
     PageArena(const PageArena&) = delete;
     PageArena& operator=(const PageArena&) = delete;
     std::int64_t pages() const { return pages_; }
@@ -75,7 +74,7 @@ class PageArena {
 
   private:
     std::int64_t pages_, page_bytes_;
-    std::uint8_t* memory_ = nullptr;  // anonymous mapping: pages are backed when first written
+    std::shared_ptr<std::byte> memory_;  // pages are backed when first written
 };
 
 // An image (or any other precomputed) span: rows that replace the token embeddings.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/huge_memory.h"
 #include "base/json.h"
 #include "base/sha256.h"
 #include "model/shown.h"
@@ -162,9 +163,9 @@ Result<std::string> checkpoint_digest(const Checkpoint& checkpoint) {
     return hex_text(hash.finish());
 }
 
-Result<std::shared_ptr<const PackedFile>> PackedFile::open(const std::string& path,
-                                                           const Checkpoint& checkpoint,
-                                                           const Backend& backend) {
+Result<std::shared_ptr<PackedFile>> PackedFile::open(const std::string& path,
+                                                     const Checkpoint& checkpoint,
+                                                     const Backend& backend) {
     std::shared_ptr<PackedFile> packed(new PackedFile);
     FATHOM_ASSIGN(packed->file_, SafetensorsFile::open(path));
     FATHOM_RETURN_IF_ERROR(check_about(*packed->file_, checkpoint, backend));
@@ -179,17 +180,42 @@ Result<std::shared_ptr<const PackedFile>> PackedFile::open(const std::string& pa
             return error(StatusCode::data_loss, "{}: {} does not begin on a multiple of {}", path,
                          image.slot.name, kAlignment);
         packed->bytes_ += image.bytes;
+        const std::uint8_t* const end = tensor->data + tensor->bytes;
+        if (packed->begin_ == nullptr || tensor->data < packed->begin_)
+            packed->begin_ = tensor->data;
+        if (packed->end_ == nullptr || end > packed->end_) packed->end_ = end;
     }
     if (packed->file_->tensors().size() != images.size() + 1)
         return error(StatusCode::data_loss, "{} has {} tensors, expected {}", path,
                      packed->file_->tensors().size(), images.size() + 1);
-    return std::shared_ptr<const PackedFile>(std::move(packed));
+    return packed;
+}
+
+Status PackedFile::copy_to_memory(ComputePool& pool) {
+    constexpr std::int64_t kPiece = std::int64_t{16} << 20;
+    const std::int64_t size = end_ - begin_;
+    const std::shared_ptr<std::byte> memory = map_huge_memory(size);
+    if (memory == nullptr)
+        return error(StatusCode::resource_exhausted, "{}: no memory for a copy of {} bytes", path(),
+                     size);
+    pool.run((size + kPiece - 1) / kPiece, [&](std::int64_t i) {
+        const std::uint8_t* const from = begin_ + i * kPiece;
+        const std::int64_t count = std::min(kPiece, size - i * kPiece);
+        file_->read_pages(from, from + count);
+        std::memcpy(memory.get() + i * kPiece, from, static_cast<std::size_t>(count));
+        file_->drop_pages(from, from + count);
+    });
+    file_->drop_pages();
+    memory_ = memory;
+    return {};
 }
 
 std::span<const std::byte> PackedFile::image(std::string_view name) const {
     const auto tensor = file_->tensor(name);
     FATHOM_CHECK(tensor.ok(), name);
-    return {reinterpret_cast<const std::byte*>(tensor->data), tensor->bytes};
+    const auto* data = reinterpret_cast<const std::byte*>(tensor->data);
+    if (memory_ != nullptr) data = memory_.get() + (tensor->data - begin_);
+    return {data, tensor->bytes};
 }
 
 Status write_packed_file(const std::string& path, const Checkpoint& checkpoint, Backend& backend,

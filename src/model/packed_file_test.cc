@@ -72,6 +72,19 @@ TEST_F(PackedFileTest, HoldsTheBytesThatPackingGives) {
         ++at;
     });
     EXPECT_EQ(at, expected.size());
+
+    // The copy holds the same bytes at multiples of 64, and does without the file.
+    ComputePool pool(2);
+    ASSERT_TRUE((*file)->copy_to_memory(pool).ok());
+    std::filesystem::resize_file(path(), 0);
+    BackboneWeights copied = load_weights(*checkpoint_, *backend_, file->get());
+    at = 0;
+    list(copied, [&](const WeightSlot& slot) {
+        const auto bytes = image(slot);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(bytes.data()) % 64, 0u) << slot.name;
+        EXPECT_EQ(std::memcmp(bytes.data(), expected[at].data(), bytes.size()), 0) << slot.name;
+        ++at;
+    });
 }
 
 TEST_F(PackedFileTest, ForeignAndDamagedFilesAreRefused) {

@@ -462,8 +462,26 @@ void SafetensorsFile::advise_random(const TensorInfo& info) const {
     ::madvise(const_cast<std::uint8_t*>(base_) + begin, info.end - begin, MADV_RANDOM);
 }
 
+void SafetensorsFile::read_pages(const std::uint8_t* begin, const std::uint8_t* end) const {
+    const auto page = static_cast<std::ptrdiff_t>(::sysconf(_SC_PAGESIZE));
+    const std::ptrdiff_t first = (begin - base_) / page * page;
+    // Since Linux 5.14; without it pages come when they are touched.
+    ::madvise(const_cast<std::uint8_t*>(base_) + first,
+              static_cast<std::size_t>(end - base_ - first), MADV_POPULATE_READ);
+}
+
 void SafetensorsFile::drop_pages() const {
-    ::madvise(const_cast<std::uint8_t*>(base_), bytes_, MADV_DONTNEED);
+    drop_pages(base_, base_ + bytes_);
+}
+
+void SafetensorsFile::drop_pages(const std::uint8_t* begin, const std::uint8_t* end) const {
+    const auto page = static_cast<std::ptrdiff_t>(::sysconf(_SC_PAGESIZE));
+    const std::ptrdiff_t first = (begin - base_ + page - 1) / page * page;
+    // The mapping's last page is whole, whatever the file's size.
+    const std::ptrdiff_t last = end == base_ + bytes_ ? end - base_ : (end - base_) / page * page;
+    if (first >= last) return;
+    ::madvise(const_cast<std::uint8_t*>(base_) + first, static_cast<std::size_t>(last - first),
+              MADV_DONTNEED);
 }
 
 // ---------------------------------------------------------------------------------------- writing

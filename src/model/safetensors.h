@@ -68,8 +68,12 @@ class SafetensorsFile {
     TensorRef view(const TensorInfo& info) const;  // info must be one of tensors()
     // Tells the kernel that this tensor is read in scattered rows, so that it reads nothing ahead.
     void advise_random(const TensorInfo& info) const;
+    // Maps [begin, end), a part of the mapping, at once, which is cheaper than page by page.
+    void read_pages(const std::uint8_t* begin, const std::uint8_t* end) const;
     // Gives back the memory of what was read so far; reading again reads the file (or its cache).
     void drop_pages() const;
+    // Of the whole pages in [begin, end), a part of the mapping.
+    void drop_pages(const std::uint8_t* begin, const std::uint8_t* end) const;
 
   private:
     SafetensorsFile() = default;

@@ -93,6 +93,7 @@ class X86Backend final : public Backend {
     void run_down(const MoePlan& plan, Rows y);
 
     std::shared_ptr<ComputePool> pool_;
+    ImageArena arena_;  // of packed weights
     const Level level_;
     const RowKernels& rows_;
     const MhcKernels& mhc_;

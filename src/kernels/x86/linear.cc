@@ -33,9 +33,9 @@ struct GroupPanels {
 std::unique_ptr<PackedWeight> X86Backend::pack(const WeightSource& source) {
     check_source(source);
     const PanelLayout layout = panel_layout(source);
-    return std::make_unique<X86Weight>(source,
-                                       Panels{layout, pack_panels(layout, source, nullptr, *pool_)},
-                                       oracle_->pack(source));
+    return std::make_unique<X86Weight>(
+        source, Panels{layout, pack_panels(layout, source, nullptr, *pool_, arena_)},
+        oracle_->pack(source));
 }
 
 std::unique_ptr<PackedGateUp> X86Backend::pack_gate_up(const WeightSource& gate,
@@ -44,8 +44,9 @@ std::unique_ptr<PackedGateUp> X86Backend::pack_gate_up(const WeightSource& gate,
     check_source(up);
     FATHOM_CHECK(gate.out == up.out && gate.in == up.in && gate.format == up.format);
     const PanelLayout layout = gate_up_layout(gate);
-    return std::make_unique<X86GateUp>(gate, Panels{layout, pack_panels(layout, gate, &up, *pool_)},
-                                       oracle_->pack_gate_up(gate, up));
+    return std::make_unique<X86GateUp>(
+        gate, Panels{layout, pack_panels(layout, gate, &up, *pool_, arena_)},
+        oracle_->pack_gate_up(gate, up));
 }
 
 std::int64_t X86Backend::image_bytes(const WeightSource& source) const {

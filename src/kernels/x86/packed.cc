@@ -1,12 +1,11 @@
 #include "kernels/x86/packed.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
-#include <new>
+#include <utility>
 
 #include "base/check.h"
+#include "base/huge_memory.h"
 
 namespace fathom::x86 {
 
@@ -15,12 +14,16 @@ namespace {
 constexpr std::int64_t kGroup = 32;  // inputs under one scale
 constexpr std::int64_t kHalf = kPanelRows / 2;
 constexpr std::uint8_t kScaleOne = 127;
-constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
-constexpr std::int64_t kPage = 4096;
-constexpr std::align_val_t kLineAlignment{64};
+constexpr std::int64_t kRegion = std::int64_t{64} << 20;
 
 std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
+}
+
+std::shared_ptr<std::byte> planned_memory(std::int64_t bytes) {
+    std::shared_ptr<std::byte> memory = map_huge_memory(bytes);
+    FATHOM_CHECK(memory != nullptr, "weights: the memory plan allowed more than mmap grants");
+    return memory;
 }
 
 PanelLayout layout_of(WeightFormat format, std::int64_t panels, std::int64_t in) {
@@ -177,37 +180,22 @@ PanelLayout gate_up_layout(const WeightSource& gate) {
     return layout_of(gate.format, (gate.out + kHalf - 1) / kHalf, gate.in);
 }
 
-void ImageMemory::Free::operator()(void* p) const {
-    if (mapped_bytes == 0) {
-        ::operator delete(p, kLineAlignment);
-    } else {
-        munmap(p, mapped_bytes);
-    }
-}
-
-// Whole huge pages, as far as the system has any: the last one is cut short.
-std::unique_ptr<void, ImageMemory::Free> ImageMemory::map_huge(std::int64_t bytes) {
-    const auto length = static_cast<std::size_t>(round_up(bytes, kPage));
-    constexpr auto kSlack = static_cast<std::size_t>(kHugePage);
-    void* mapped =
-        mmap(nullptr, length + kSlack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) throw std::bad_alloc();
-    auto* begin = static_cast<std::byte*>(mapped);
-    const std::size_t head = (kSlack - reinterpret_cast<std::uintptr_t>(begin) % kSlack) % kSlack;
-    if (head > 0) munmap(begin, head);
-    munmap(begin + head + length, kSlack - head);
-    (void)madvise(begin + head, length, MADV_HUGEPAGE);  // only a wish
-    return {begin + head, Free(length)};
-}
-
-ImageMemory ImageMemory::allocate(std::int64_t bytes) {
+ImageMemory ImageArena::allocate(std::int64_t bytes) {
     ImageMemory memory;
     if (bytes == 0) return memory;
-    memory.owned_ = bytes < 2 * kHugePage ? std::unique_ptr<void, Free>(::operator new(
-                                                static_cast<std::size_t>(bytes), kLineAlignment))
-                                          : map_huge(bytes);
-    memory.view_ = {static_cast<const std::byte*>(memory.owned_.get()),
-                    static_cast<std::size_t>(bytes)};
+    std::shared_ptr<std::byte> begin;
+    if (bytes > kRegion / 4) {
+        begin = planned_memory(bytes);
+    } else {
+        if (region_ == nullptr || used_ + bytes > kRegion) {
+            region_ = planned_memory(kRegion);
+            used_ = 0;
+        }
+        begin = {region_, region_.get() + used_};
+        used_ += round_up(bytes, kLineBytes);
+    }
+    memory.view_ = {begin.get(), static_cast<std::size_t>(bytes)};
+    memory.owned_ = std::move(begin);
     return memory;
 }
 
@@ -218,8 +206,8 @@ ImageMemory ImageMemory::borrow(std::span<const std::byte> image) {
 }
 
 ImageMemory pack_panels(const PanelLayout& layout, const WeightSource& source,
-                        const WeightSource* up, ComputePool& pool) {
-    ImageMemory memory = ImageMemory::allocate(layout.bytes());
+                        const WeightSource* up, ComputePool& pool, ImageArena& arena) {
+    ImageMemory memory = arena.allocate(layout.bytes());
     if (layout.bytes() == 0) return memory;
     pool.run_shares(layout.panels, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t p = begin; p < end; ++p)

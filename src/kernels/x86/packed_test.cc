@@ -175,8 +175,8 @@ TEST(PackedImage, AdoptedIsTheWeight) {
         const auto packed = b->pack(w->source);
         const auto image = packed->image();
         // Elsewhere, on a multiple of 64, and without the source's data.
-        const x86::ImageMemory elsewhere =
-            x86::ImageMemory::allocate(static_cast<std::int64_t>(image.size()));
+        x86::ImageArena arena;
+        const x86::ImageMemory elsewhere = arena.allocate(static_cast<std::int64_t>(image.size()));
         std::memcpy(elsewhere.data(), image.data(), image.size());
         WeightSource shape = w->source;
         shape.codes = nullptr;
@@ -192,11 +192,34 @@ TEST(PackedImage, AdoptedIsTheWeight) {
     }
 }
 
-TEST(PackedImage, LargeOnesBeginOnAHugePage) {
-    const x86::ImageMemory memory = x86::ImageMemory::allocate((std::int64_t{5} << 20) + 64);
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.data()) % (2 << 20), 0u);
-    memory.data()[0] = memory.data()[(5 << 20) + 63] = 1;  // both ends are there
-    EXPECT_EQ(memory.owned_bytes(), (5 << 20) + 64);
+TEST(PackedImage, LiesInHugePages) {
+    x86::ImageArena arena;
+    const auto place = [](const x86::ImageMemory& memory) {
+        return reinterpret_cast<std::uintptr_t>(memory.data());
+    };
+    constexpr std::int64_t kMiB = 1 << 20;
+    const x86::ImageMemory small = arena.allocate(70), next = arena.allocate(kMiB),
+                           large = arena.allocate(40 * kMiB + 64);
+    EXPECT_EQ(place(small) % (2 * kMiB), 0u);
+    EXPECT_EQ(place(next), place(small) + 128) << "behind the other, at a multiple of 64";
+    EXPECT_EQ(place(large) % (2 * kMiB), 0u);
+    large.data()[0] = large.data()[40 * kMiB + 63] = 1;  // both ends are there
+    EXPECT_EQ(large.owned_bytes(), 40 * kMiB + 64);
+    EXPECT_EQ(arena.allocate(0).owned_bytes(), 0);
+}
+
+TEST(PackedImage, OutlivesTheArenaAndItsNeighbours) {
+    auto arena = std::make_unique<x86::ImageArena>();
+    std::vector<x86::ImageMemory> images;
+    for (int i = 0; i < 9; ++i) {  // more than a region holds
+        images.push_back(arena->allocate(std::int64_t{15} << 20));
+        images.back().data()[0] = static_cast<std::uint8_t>(i);
+    }
+    arena.reset();
+    for (int i : {8, 0, 3})
+        images.erase(images.begin() + i % static_cast<int>(images.size()));
+    EXPECT_EQ(images.front().data()[0], 1);
+    EXPECT_EQ(images.back().data()[0], 7);
 }
 
 TEST(PackedImage, Fp32HasNone) {
