@@ -31,7 +31,7 @@ double read_bandwidth(ComputePool& pool);  // bytes per second from memory large
 // under test. Each thread reads the share that it touched first, front to back, prefetching ahead.
 class ReadProbe {
   public:
-    explicit ReadProbe(ComputePool& pool, std::int64_t bytes = std::int64_t{256} << 20);
+    explicit ReadProbe(ComputePool& pool, std::int64_t bytes = std::int64_t{1} << 30);
     double bytes_per_second();  // one pass
     // Reads the next few megabytes on the calling thread alone, to be timed by the caller; returns
     // how many bytes.
