@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "recipe/conversation.h"
+#include "recipe/prompt.h"
 #include "recipe/stop_strings.h"
 #include "recipe/thinking.h"
 

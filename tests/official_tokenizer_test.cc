@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "json_lines.h"
-#include "recipe/conversation.h"
+#include "recipe/prompt.h"
 #include "recipe/engram_token_map.h"
 #include "support.h"
 

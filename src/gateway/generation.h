@@ -16,7 +16,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "engine/types.h"
-#include "recipe/conversation.h"
+#include "recipe/prompt.h"
 #include "recipe/tokenizer.h"
 
 namespace fathom {

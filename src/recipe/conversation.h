@@ -1,68 +1,90 @@
-// The conversation model that all HTTP protocols are lowered to (recipe.md 2.1), and its rendering
-// to a prompt. It covers system, user and assistant turns with thinking on and off for V4.1; it
-// knows no tools, images or V4 dialect.
+// The conversation model that all HTTP protocols are lowered to (recipe.md 2.1). What a request
+// says in its own protocol becomes a list of messages, tools and a few switches; render_prompt
+// (prompt.h) turns that into the text that the model reads.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/result.h"
-#include "recipe/tokenizer.h"
+#include "base/json.h"
 
 namespace fathom {
 
-// The special tokens that a prompt of system, user and assistant turns is made of, by their
-// spelling; their ids come from the tokenizer's added tokens.
-inline constexpr std::string_view kBeginOfSentence = "<｜begin▁of▁sentence｜>";
-inline constexpr std::string_view kEndOfSentence = "<｜end▁of▁sentence｜>";
-inline constexpr std::string_view kSystemToken = "<｜System｜>";
-inline constexpr std::string_view kUserToken = "<｜User｜>";
-inline constexpr std::string_view kAssistantToken = "<｜Assistant｜>";
-inline constexpr std::string_view kThinkBegin = "<think>";
-inline constexpr std::string_view kThinkEnd = "</think>";
+// Text in which images stand at byte offsets, ascending; two may stand at the same one. The k-th
+// offset is the k-th image of the message. An image is never spelled in `text`, so that typed text
+// cannot become one.
+struct MessageText {
+    std::string text;
+    std::vector<std::size_t> images;
 
-enum class Role { system, user, assistant };
+    MessageText() = default;
+    MessageText(std::string plain)
+        : text(std::move(plain)) {}                  // NOLINT(google-explicit-constructor)
+    MessageText(const char* plain) : text(plain) {}  // NOLINT(google-explicit-constructor)
+
+    bool empty() const { return text.empty() && images.empty(); }
+    void append(std::string_view plain) { text += plain; }
+    void append(const MessageText& other) {
+        for (const std::size_t offset : other.images)
+            images.push_back(text.size() + offset);
+        text += other.text;
+    }
+    void append_image() { images.push_back(text.size()); }
+    friend bool operator==(const MessageText&, const MessageText&) = default;
+};
+
+enum class Role { system, user, assistant, tool, latest_reminder };
+enum class Dialect { v4, v41 };
 enum class ReasoningEffort { none, low, high, xhigh, max };  // none: not given
+
+struct ToolCall {
+    std::string id, name;
+    std::string arguments;  // normally a JSON object, as text
+};
+
+struct Tool {
+    std::string name;
+    std::optional<std::string> description;
+    std::optional<Json> parameters;  // a JSON schema
+    bool strict = false;
+    bool defer_loading = false;  // not listed at the start; a system message announces it later
+};
+enum class ToolChoice { automatic, none, required };
 
 struct Message {
     Role role = Role::user;
-    std::string content;
-    // Assistant only. Without tools the reasoning of past turns is not rendered (2.8); that of a
-    // prefix message is.
+    MessageText content;  // of an assistant without images
+    // Assistant only. Which of it is rendered: recipe.md 2.8.
     std::optional<std::string> reasoning_content;
-    bool prefix = false;  // assistant, last message: to be continued (2.11); else ignored
+    std::vector<ToolCall> tool_calls;  // assistant
+    std::string tool_call_id;          // tool
+    std::vector<Tool> tools;           // system: deferred tools that it announces
+    bool prefix = false;               // assistant, last message: to be continued (2.11)
+};
+
+// How the answer is to be formed. json_schema carries the schema, regex the expression.
+enum class ResponseFormatKind { text, json_object, json_schema, regex };
+struct ResponseFormat {
+    ResponseFormatKind kind = ResponseFormatKind::text;
+    Json schema;
+    std::string regex;
 };
 
 struct Conversation {
     std::vector<Message> messages;
     bool thinking = true;
     ReasoningEffort effort = ReasoningEffort::none;  // has an effect only when thinking
+    std::optional<int> effort_percent;               // 1..100, V4.1: instead of a name
+    std::vector<Tool> tools;
+    ToolChoice tool_choice = ToolChoice::automatic;
+    ResponseFormat response_format;
+
+    // Whether the prompt offers tools (recipe.md 2.2).
+    bool has_tools() const { return !tools.empty() && tool_choice != ToolChoice::none; }
 };
-
-// A rendered prompt is a list of segments: special tokens by their spelling, and plain text from
-// which no special token can arise (recipe.md 1.6). Adjacent text is one segment; none is empty.
-// All text of the request is plain, except that the grounding marks (<｜ref｜>, <｜box｜>, …) in
-// assistant content and reasoning are special: the model wrote them as tokens.
-struct PromptSegment {
-    bool special = false;
-    std::string text;
-
-    friend bool operator==(const PromptSegment&, const PromptSegment&) = default;
-};
-
-// recipe.md 2.2–2.4, 2.8 and 2.11 for V4.1. invalid_argument when an assistant message with prefix
-// is not the last.
-Result<std::vector<PromptSegment>> render_prompt(const Conversation& conversation);
-
-// The prompt as one string, for people and logs. It must not be encoded: what was text could become
-// a special token.
-std::string prompt_text(const std::vector<PromptSegment>& segments);
-
-// invalid_argument when a special token is not in the added vocabulary.
-Result<std::vector<TokenId>> encode_prompt(const std::vector<PromptSegment>& segments,
-                                           const Tokenizer& tokenizer);
 
 }  // namespace fathom

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "recipe/byte_alphabet.h"
-#include "recipe/conversation.h"
+#include "recipe/prompt.h"
 
 namespace fathom {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "recipe/conversation.h"
+#include "recipe/prompt.h"
 #include "recipe/engram_token_map.h"
 #include "recipe/tokenizer.h"
 

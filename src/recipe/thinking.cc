@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "recipe/conversation.h"
+#include "recipe/prompt.h"
 
 namespace fathom {
 

@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "recipe/conversation.h"
+#include "recipe/prompt.h"
 
 namespace fathom {
 

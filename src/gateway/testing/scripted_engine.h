@@ -19,7 +19,7 @@
 #include "engine/core.h"
 #include "engine/engine.h"
 #include "model/model.h"
-#include "recipe/conversation.h"
+#include "recipe/prompt.h"
 #include "recipe/tokenizer.h"
 
 namespace fathom::testing {

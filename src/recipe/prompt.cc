@@ -1,4 +1,4 @@
-#include "recipe/conversation.h"
+#include "recipe/prompt.h"
 
 #include <span>
 #include <utility>
@@ -89,7 +89,7 @@ void render_assistant(const Message& message, bool first, bool thinking, PromptW
         if (message.content.empty()) return;  // its thinking is to be continued
     }
     out.special(kThinkEnd);
-    out.model_text(message.content);
+    out.model_text(message.content.text);
     if (!is_prefix(message)) out.special(kEndOfSentence);
 }
 
@@ -111,7 +111,7 @@ Result<std::vector<PromptSegment>> render_prompt(const Conversation& conversatio
         switch (message.role) {
             case Role::system:
                 if (i > 0) out.special(kSystemToken);
-                out.text(message.content);
+                out.text(message.content.text);
                 break;
             case Role::user:
                 // Consecutive user messages are one turn, also where they are empty.
@@ -120,11 +120,14 @@ Result<std::vector<PromptSegment>> render_prompt(const Conversation& conversatio
                 } else {
                     out.special(kUserToken);
                 }
-                out.text(message.content);
+                out.text(message.content.text);
                 break;
             case Role::assistant:
                 render_assistant(message, i == 0, conversation.thinking, out);
                 break;
+            case Role::tool:
+            case Role::latest_reminder:
+                return invalid_argument("messages[{}]: tool and reminder messages have no form", i);
         }
     }
     if (messages.empty() || !is_prefix(messages.back())) {

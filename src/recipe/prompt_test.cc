@@ -1,4 +1,4 @@
-#include "recipe/conversation.h"
+#include "recipe/prompt.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
