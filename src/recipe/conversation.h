@@ -48,8 +48,8 @@ struct ToolCall {
 
 struct Tool {
     std::string name;
-    std::optional<std::string> description;
-    std::optional<Json> parameters;  // a JSON schema
+    std::optional<std::string> description = {};
+    std::optional<Json> parameters = {};  // a JSON schema
     bool strict = false;
     bool defer_loading = false;  // not listed at the start; a system message announces it later
 };
@@ -57,31 +57,31 @@ enum class ToolChoice { automatic, none, required };
 
 struct Message {
     Role role = Role::user;
-    MessageText content;  // of an assistant without images
+    MessageText content = {};  // of an assistant without images
     // Assistant only. Which of it is rendered: recipe.md 2.8.
-    std::optional<std::string> reasoning_content;
-    std::vector<ToolCall> tool_calls;  // assistant
-    std::string tool_call_id;          // tool
-    std::vector<Tool> tools;           // system: deferred tools that it announces
-    bool prefix = false;               // assistant, last message: to be continued (2.11)
+    std::optional<std::string> reasoning_content = {};
+    std::vector<ToolCall> tool_calls = {};  // assistant
+    std::string tool_call_id = {};          // tool
+    std::vector<Tool> tools = {};           // system: deferred tools that it announces
+    bool prefix = false;                    // assistant, last message: to be continued (2.11)
 };
 
 // How the answer is to be formed. json_schema carries the schema, regex the expression.
 enum class ResponseFormatKind { text, json_object, json_schema, regex };
 struct ResponseFormat {
     ResponseFormatKind kind = ResponseFormatKind::text;
-    Json schema;
-    std::string regex;
+    Json schema = {};
+    std::string regex = {};
 };
 
 struct Conversation {
-    std::vector<Message> messages;
+    std::vector<Message> messages = {};
     bool thinking = true;
     ReasoningEffort effort = ReasoningEffort::none;  // has an effect only when thinking
-    std::optional<int> effort_percent;               // 1..100, V4.1: instead of a name
-    std::vector<Tool> tools;
+    std::optional<int> effort_percent = {};          // 1..100, V4.1: instead of a name
+    std::vector<Tool> tools = {};
     ToolChoice tool_choice = ToolChoice::automatic;
-    ResponseFormat response_format;
+    ResponseFormat response_format = {};
 
     // Whether the prompt offers tools (recipe.md 2.2).
     bool has_tools() const { return !tools.empty() && tool_choice != ToolChoice::none; }
