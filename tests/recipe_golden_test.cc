@@ -1,22 +1,22 @@
-// The tokenizer, the detokenizer, prompt rendering and the Engram map against the recorded results
-// of the reference (golden/recipe, golden/kernels, golden/model; the READMEs there explain the
-// fields). The number of rows that a filter lets through is asserted, so that it cannot shrink
-// unseen.
+// The tokenizer, the detokenizer and the Engram map against the recorded results of the reference
+// (golden/recipe, golden/kernels, golden/model; the READMEs there explain the fields). The number
+// of rows that a filter lets through is asserted, so that it cannot shrink unseen.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
 
 #include "json_lines.h"
-#include "recipe/prompt.h"
 #include "recipe/detokenizer.h"
 #include "recipe/engram_token_map.h"
+#include "recipe/prompt.h"
+#include "recipe_rows.h"
 #include "support.h"
 
 namespace fathom {
 namespace {
 
-using testing::flag_of;
+using testing::golden_segments;
 using testing::read_json_lines;
 using testing::shared_path;
 using testing::text_of;
@@ -150,25 +150,6 @@ TEST(RecipeGolden, ArbitraryIdsStreamAsTheReferenceUpToReplacementCharacters) {
     EXPECT_EQ(equal, 7);
 }
 
-// Splits a recorded prompt at its special ranges.
-std::vector<PromptSegment> golden_segments(const Json& row) {
-    const std::string& prompt = row.find("prompt")->as_string();
-    std::vector<PromptSegment> segments;
-    std::size_t done = 0;
-    const auto text_until = [&](std::size_t end) {
-        if (end > done) segments.push_back({false, prompt.substr(done, end - done)});
-        done = end;
-    };
-    for (const Json& range : row.find("special_ranges")->items()) {
-        text_until(static_cast<std::size_t>(range.items()[0].as_int64()));
-        const auto end = static_cast<std::size_t>(range.items()[1].as_int64());
-        segments.push_back({true, prompt.substr(done, end - done)});
-        done = end;
-    }
-    text_until(prompt.size());
-    return segments;
-}
-
 TEST(RecipeGolden, EveryPromptEncodesToItsIds) {
     FATHOM_NEED_SHARED("golden/recipe/encode.jsonl");
     const auto tokenizer = load(shared_path("golden/recipe/tokenizer.json"));
@@ -194,125 +175,6 @@ TEST(RecipeGolden, ASpellingOutsideTheAddedVocabularyIsAnError) {
     EXPECT_EQ(ids.status().code(), StatusCode::invalid_argument);
     EXPECT_EQ(ids.status().message(),
               "special token \"<｜image｜>\" is not in the added vocabulary");
-}
-
-bool absent_or_empty(const Json& object, std::string_view key) {
-    const Json* member = object.find(key);
-    if (member == nullptr || member->is_null()) return true;
-    if (member->is_array()) return member->items().empty();
-    return member->is_integer() && member->as_int64() == 0;
-}
-
-// For readable failures: a special token is set between ⟦ and ⟧.
-std::string marked(const std::vector<PromptSegment>& segments) {
-    std::string text;
-    for (const PromptSegment& segment : segments) {
-        text += segment.special ? "⟦" + segment.text + "⟧" : segment.text;
-    }
-    return text;
-}
-
-// A lowered conversation, as far as this part of the codec renders it: system, user and assistant
-// turns; no images; no tool calls; no tools in effect; no answer format with text in the prompt.
-std::optional<Conversation> supported_conversation(const Json& lowered) {
-    const std::string format = text_of(lowered, "response_format", "text");
-    if (format != "text" && format != "regex") return {};
-    if (!absent_or_empty(lowered, "response_schema")) return {};
-    const bool tools_off = text_of(lowered, "tool_choice", "auto") == "none";
-    if (!tools_off && !absent_or_empty(lowered, "tools")) return {};
-
-    Conversation conversation{.messages = {}, .thinking = flag_of(lowered, "thinking_mode", true)};
-    const std::string effort = text_of(lowered, "reasoning_effort");
-    if (effort == "low") conversation.effort = ReasoningEffort::low;
-    if (effort == "high") conversation.effort = ReasoningEffort::high;
-    if (effort == "xhigh") conversation.effort = ReasoningEffort::xhigh;
-    if (effort == "max") conversation.effort = ReasoningEffort::max;
-    for (const Json& source : lowered.find("messages")->items()) {
-        for (const std::string_view key : {"images", "image_sources", "tool_calls", "tools"}) {
-            if (!absent_or_empty(source, key)) return {};
-        }
-        Message message;
-        message.content = text_of(source, "content");
-        const std::string role = text_of(source, "role");
-        if (role == "assistant") {
-            message.role = Role::assistant;
-        } else if (role == "system") {
-            message.role = Role::system;
-        } else if (role != "user") {
-            return {};
-        }
-        if (const Json* reasoning = source.find("reasoning_content")) {
-            if (reasoning->is_string()) message.reasoning_content = reasoning->as_string();
-        }
-        message.prefix = flag_of(source, "prefix");
-        conversation.messages.push_back(std::move(message));
-    }
-    return conversation;
-}
-
-TEST(RecipeGolden, ConversationsOfPlainTurnsRenderAsTheReference) {
-    FATHOM_NEED_SHARED("golden/recipe/prompts.jsonl");
-    int rows = 0;
-    for (const Json& row : read_json_lines(shared_path("golden/recipe/prompts.jsonl"))) {
-        const bool direct = text_of(row, "protocol") == "conversation";
-        const Json& lowered = *row.find(direct ? "conversation" : "expect");
-        if (!direct && text_of(lowered, "model_version") != "v41") continue;
-        const auto conversation = supported_conversation(lowered);
-        if (!conversation) continue;
-        ++rows;
-        SCOPED_TRACE(text_of(row, "id"));
-        const Json& golden = direct ? *row.find("v41") : lowered;
-        const auto segments = render_prompt(*conversation);
-        ASSERT_TRUE(segments.ok()) << segments.status().message();
-        EXPECT_EQ(prompt_text(*segments), text_of(golden, "prompt"));
-        EXPECT_EQ(marked(*segments), marked(golden_segments(golden)));
-    }
-    EXPECT_EQ(rows, 411);
-}
-
-// A chat request that is its own lowering: text contents, plain roles, no option but `thinking`.
-std::optional<Json> trivially_lowered(const Json& row) {
-    if (text_of(row, "protocol") == "conversation") return *row.find("conversation");
-    if (text_of(row, "protocol") != "chat" || row.find("options") != nullptr) return {};
-    const Json& body = *row.find("body");
-    Json lowered = Json::object();
-    for (const auto& [key, value] : body.members()) {
-        if (key == "messages") {
-            lowered.set(key, value);
-        } else if (key == "thinking") {
-            lowered.set("thinking_mode", text_of(value, "type") != "disabled");
-        } else if (key != "model" || value.as_string() != "DeepSeek-V4.1-Flash") {
-            return {};
-        }
-    }
-    for (const Json& message : body.find("messages")->items()) {
-        const Json* content = message.find("content");
-        if (content == nullptr || !content->is_string()) return {};
-    }
-    return lowered;
-}
-
-TEST(RecipeGolden, PlainRequestsGiveTheReferencesIds) {
-    FATHOM_NEED_SHARED("golden/recipe/encode.jsonl");
-    const auto tokenizer = load(shared_path("golden/recipe/tokenizer.json"));
-    ASSERT_NE(tokenizer, nullptr);
-    int rows = 0;
-    for (const Json& row : read_json_lines(shared_path("golden/recipe/encode.jsonl"))) {
-        if (row.find("ids") == nullptr) continue;
-        const auto lowered = trivially_lowered(row);
-        if (!lowered) continue;
-        const auto conversation = supported_conversation(*lowered);
-        if (!conversation) continue;
-        ++rows;
-        SCOPED_TRACE(text_of(row, "id"));
-        const auto segments = render_prompt(*conversation);
-        ASSERT_TRUE(segments.ok()) << segments.status().message();
-        EXPECT_EQ(prompt_text(*segments), text_of(row, "prompt"));
-        const auto ids = encode_prompt(*segments, *tokenizer);
-        ASSERT_TRUE(ids.ok()) << ids.status().message();
-        EXPECT_EQ(*ids, token_ids(*row.find("ids")));
-    }
-    EXPECT_EQ(rows, 30);
 }
 
 TEST(RecipeGolden, EngramNormalisationEqualsTheReferences) {

@@ -28,6 +28,8 @@ struct MessageText {
 
     bool empty() const { return text.empty() && images.empty(); }
     void append(std::string_view plain) { text += plain; }
+    void append(const std::string& plain) { text += plain; }
+    void append(const char* plain) { text += plain; }
     void append(const MessageText& other) {
         for (const std::size_t offset : other.images)
             images.push_back(text.size() + offset);
@@ -61,6 +63,7 @@ struct Message {
     // Assistant only. Which of it is rendered: recipe.md 2.8.
     std::optional<std::string> reasoning_content = {};
     std::vector<ToolCall> tool_calls = {};  // assistant
+    bool empty_tool_calls = false;          // assistant: a list without calls was given
     std::string tool_call_id = {};          // tool
     std::vector<Tool> tools = {};           // system: deferred tools that it announces
     bool prefix = false;                    // assistant, last message: to be continued (2.11)

@@ -1,13 +1,39 @@
 #include "recipe/prompt.h"
 
+#include <fmt/format.h>
+
 #include <span>
 #include <utility>
+
+#include "recipe/normalize.h"
+#include "recipe/prompt_writer.h"
+#include "recipe/spaced_json.h"
+#include "recipe/tool_prompt.h"
 
 namespace fathom {
 namespace {
 
-int effort_percent(ReasoningEffort effort) {
-    switch (effort) {
+constexpr std::string_view kAbsoluteMaximumEffort =
+    R"(Reasoning Effort: Absolute maximum with no shortcuts permitted.
+You MUST be very thorough in your thinking and comprehensively decompose the problem to resolve the root cause, rigorously stress-testing your logic against all potential paths, edge cases, and adversarial scenarios.
+Explicitly write out your entire deliberation process, documenting every intermediate step, considered alternative, and rejected hypothesis to ensure absolutely no assumption is left unchecked.
+
+)";
+constexpr std::string_view kBeyondMaximumEffort =
+    R"(Reasoning Effort: Beyond maximum — exhaustive, relentless, and uncompromising.
+You MUST reason with the utmost depth and rigor, leaving absolutely nothing to chance: exhaustively decompose the problem into its most fundamental components, trace every causal chain to its root, and resolve the underlying cause rather than any surface symptom.
+Do not stop reasoning until you have independently verified the solution from multiple angles and are certain that no assumption remains unchecked and no error remains undiscovered.
+
+)";
+constexpr std::string_view kSchemaFormat =
+    "## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n";
+constexpr std::string_view kJsonObjectFormatV4 =
+    "You are a helpful assistant designed to output JSON.\n## Response Format:\n\nReply with JSON "
+    "object ONLY.";
+
+int effort_percent(const Conversation& conversation) {
+    if (conversation.effort_percent) return *conversation.effort_percent;
+    switch (conversation.effort) {
         case ReasoningEffort::low:
             return 50;
         case ReasoningEffort::max:
@@ -20,12 +46,30 @@ int effort_percent(ReasoningEffort effort) {
     return 75;
 }
 
-std::string effort_text(const Conversation& conversation) {
+std::string_view effort_text_v4(ReasoningEffort effort, EffortDialect dialect) {
+    if (dialect == EffortDialect::v4_original)
+        return effort == ReasoningEffort::max ? kAbsoluteMaximumEffort : "";
+    switch (effort) {
+        case ReasoningEffort::low:
+            return {};
+        case ReasoningEffort::max:
+            return kBeyondMaximumEffort;
+        case ReasoningEffort::none:
+        case ReasoningEffort::high:
+        case ReasoningEffort::xhigh:
+            break;
+    }
+    return kAbsoluteMaximumEffort;
+}
+
+std::string effort_text(const Conversation& conversation, const RenderOptions& options) {
     if (!conversation.thinking) return {};
+    if (options.dialect == Dialect::v4)
+        return std::string(effort_text_v4(conversation.effort, options.effort_dialect));
     return fmt::format(
         "Reasoning Effort: {} (range 1-100, the higher the value, the more thorough the "
         "reasoning)\n\n",
-        effort_percent(conversation.effort));
+        effort_percent(conversation));
 }
 
 bool is_prefix(const Message& message) {
@@ -44,97 +88,180 @@ Status check_prefix_is_last(std::span<const Message> messages) {
     return {};
 }
 
-class PromptWriter {
+class Renderer {
   public:
-    void special(std::string_view token) { segments_.push_back({true, std::string(token)}); }
-    void text(std::string_view text) {
-        if (text.empty()) return;
-        if (segments_.empty() || segments_.back().special) segments_.push_back({});
-        segments_.back().text += text;
-    }
-    // What the model wrote: the grounding marks in it are the tokens it wrote, not their spelling.
-    // The reference does so for <｜ref｜> and <｜box｜> (golden rows chat/special_13, special_14
-    // and special_all_tools); the other six are of the same kind.
-    void model_text(std::string_view text_and_marks) {
-        static const AddedTokenIndex kMarks(std::vector<AddedToken>{
-            {.id = 0, .content = "<｜ref｜>"},
-            {.id = 0, .content = "<｜/ref｜>"},
-            {.id = 0, .content = "<｜box｜>"},
-            {.id = 0, .content = "<｜/box｜>"},
-            {.id = 0, .content = "<｜point｜>"},
-            {.id = 0, .content = "<｜/point｜>"},
-            {.id = 0, .content = "<｜polygon｜>"},
-            {.id = 0, .content = "<｜/polygon｜>"},
-        });
-        std::size_t done = 0;
-        while (const auto mark = kMarks.find(text_and_marks, done)) {
-            text(text_and_marks.substr(done, mark->begin - done));
-            special(text_and_marks.substr(mark->begin, mark->end - mark->begin));
-            done = mark->end;
+    Renderer(const Conversation& conversation, const RenderOptions& options)
+        : conversation_(conversation),
+          options_(options),
+          turns_(normalize_messages(conversation, options.dialect)),
+          last_user_turn_(last_user_turn()),
+          out_(options.tokens) {}
+
+    std::vector<PromptSegment> render() {
+        out_.special(tokens().begin_of_sentence);
+        write_start();
+        for (std::size_t i = 0; i < turns_.size(); ++i)
+            write_turn(i);
+        if (turns_.empty() || !is_prefix(turns_.back().message)) {
+            out_.special(tokens().assistant);
+            out_.special(conversation_.thinking ? tokens().think_begin : tokens().think_end);
         }
-        text(text_and_marks.substr(done));
+        if (conversation_.tool_choice == ToolChoice::required && !conversation_.tools.empty()) {
+            out_.text("\n\n");
+            write_tool_calls_begin(options_.dialect, out_);
+        }
+        return out_.take();
     }
-    std::vector<PromptSegment> take() { return std::move(segments_); }
 
   private:
-    std::vector<PromptSegment> segments_;
-};
+    const SpecialTokens& tokens() const { return options_.tokens; }
+    bool is_v4() const { return options_.dialect == Dialect::v4; }
 
-void render_assistant(const Message& message, bool first, bool thinking, PromptWriter& out) {
-    out.special(kAssistantToken);
-    // A prefix message keeps its reasoning, except where it opens the prompt (2.11).
-    if (is_prefix(message) && thinking && !first) {
-        out.special(kThinkBegin);
-        out.model_text(message.reasoning_content.value_or(""));
-        if (message.content.empty()) return;  // its thinking is to be continued
+    // What stands before the first message: the system token, which a first system message needs
+    // too, and the effort.
+    void write_start() {
+        if (turns_.empty() && !is_v4()) return;
+        const std::string effort = effort_text(conversation_, options_);
+        const bool system = !turns_.empty() && turns_.front().message.role == Role::system;
+        if (!is_v4() && (system || !effort.empty())) out_.special(tokens().system);
+        out_.text(effort);
     }
-    out.special(kThinkEnd);
-    out.model_text(message.content.text);
-    if (!is_prefix(message)) out.special(kEndOfSentence);
-}
+
+    void write_turn(std::size_t index) {
+        const Turn& turn = turns_[index];
+        switch (turn.message.role) {
+            case Role::system:
+                write_system(turn, index);
+                return;
+            case Role::user:
+                write_joiner(index);
+                out_.content(turn.message.content, turn.image_numbers);
+                return;
+            case Role::tool:
+                write_joiner(index);
+                out_.text("<tool_result>");
+                out_.content(turn.message.content, turn.image_numbers);
+                out_.text("</tool_result>");
+                return;
+            case Role::latest_reminder:
+                out_.special(tokens().latest_reminder);
+                out_.content(turn.message.content, turn.image_numbers);
+                return;
+            case Role::assistant:
+                write_assistant(turn.message, index);
+                return;
+        }
+    }
+
+    // User and tool messages in succession are one turn of the user; in V4 a result ends what the
+    // user said before it.
+    void write_joiner(std::size_t index) {
+        const Role role = turns_[index].message.role;
+        const Role before = index == 0 ? Role::system : turns_[index - 1].message.role;
+        const bool joined = before == Role::tool || (before == Role::user && role == Role::user) ||
+                            (before == Role::user && role == Role::tool && !is_v4());
+        if (joined) {
+            out_.text("\n\n");
+        } else {
+            out_.special(tokens().user);
+        }
+    }
+
+    void write_system(const Turn& turn, std::size_t index) {
+        if (index > 0) out_.special(tokens().system);
+        out_.content(turn.message.content, turn.image_numbers);
+        if (index == 0) write_header();
+        if (turn.message.tools.empty() || is_v4()) return;
+        out_.text("\n\n### Updated Tool Schemas\n\n");
+        write_tool_schemas(turn.message.tools, options_.dialect, out_);
+    }
+
+    void write_header() {
+        if (conversation_.has_tools()) {
+            out_.text("\n\n");
+            write_tool_prompt(conversation_.tools, options_.dialect, out_);
+        }
+        const ResponseFormat& format = conversation_.response_format;
+        if (format.kind == ResponseFormatKind::json_object) {
+            out_.text("\n\n");
+            if (is_v4()) {
+                out_.text(kJsonObjectFormatV4);
+            } else {
+                out_.text(kSchemaFormat);
+                out_.text("{\"type\": \"json_object\"}");
+            }
+        } else if (format.kind == ResponseFormatKind::json_schema) {
+            out_.text("\n\n");
+            out_.text(kSchemaFormat);
+            out_.text(spaced_json(format.schema, options_.dialect));
+        }
+    }
+
+    void write_assistant(const Message& message, std::size_t index) {
+        out_.special(tokens().assistant);
+        if (shows_reasoning(message, index)) {
+            out_.special(tokens().think_begin);
+            out_.model_text(message.reasoning_content.value_or(""));
+            // Thinking that is to be continued is not closed.
+            if (is_prefix(message) && conversation_.thinking && message.content.empty()) return;
+        }
+        out_.special(tokens().think_end);
+        out_.model_text(message.content.text);
+        if (!message.tool_calls.empty() || (is_v4() && message.empty_tool_calls)) {
+            out_.text("\n\n");
+            write_tool_calls(message.tool_calls, options_.dialect, out_);
+        }
+        if (!is_prefix(message)) out_.special(tokens().end_of_sentence);
+    }
+
+    bool shows_reasoning(const Message& message, std::size_t index) const {
+        if (!is_prefix(message) && !keeps_reasoning(index)) return false;
+        // V4 goes by what the message has, V4.1 by the mode; there the first message of a prompt
+        // never shows any.
+        if (is_v4()) return message.reasoning_content.has_value();
+        return conversation_.thinking && index > 0;
+    }
+
+    bool keeps_reasoning(std::size_t index) const {
+        if (conversation_.has_tools()) return true;
+        switch (options_.history_reasoning) {
+            case HistoryReasoning::drop_without_tools:
+                return false;
+            case HistoryReasoning::keep:
+                return true;
+            case HistoryReasoning::official:
+                break;
+        }
+        return index >= last_user_turn_;
+    }
+
+    // Of the official rule: the last turn that is not the model's own. 0 where a message announces
+    // tools, for then all reasoning stays.
+    std::size_t last_user_turn() const {
+        for (const Message& message : conversation_.messages)
+            if (!message.tools.empty()) return 0;
+        std::size_t last = 0;
+        for (std::size_t i = 0; i < turns_.size(); ++i) {
+            const Role role = turns_[i].message.role;
+            const bool later_system = role == Role::system && i > 0 && !is_v4();
+            if (role == Role::user || role == Role::tool || later_system) last = i;
+        }
+        return last;
+    }
+
+    const Conversation& conversation_;
+    const RenderOptions& options_;
+    const std::vector<Turn> turns_;
+    const std::size_t last_user_turn_;
+    PromptWriter out_;
+};
 
 }  // namespace
 
-Result<std::vector<PromptSegment>> render_prompt(const Conversation& conversation) {
-    const std::vector<Message>& messages = conversation.messages;
-    FATHOM_RETURN_IF_ERROR(check_prefix_is_last(messages));
-
-    PromptWriter out;
-    out.special(kBeginOfSentence);
-    if (!messages.empty()) {
-        const std::string effort = effort_text(conversation);
-        if (!effort.empty() || messages[0].role == Role::system) out.special(kSystemToken);
-        out.text(effort);
-    }
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-        const Message& message = messages[i];
-        switch (message.role) {
-            case Role::system:
-                if (i > 0) out.special(kSystemToken);
-                out.text(message.content.text);
-                break;
-            case Role::user:
-                // Consecutive user messages are one turn, also where they are empty.
-                if (i > 0 && messages[i - 1].role == Role::user) {
-                    out.text("\n\n");
-                } else {
-                    out.special(kUserToken);
-                }
-                out.text(message.content.text);
-                break;
-            case Role::assistant:
-                render_assistant(message, i == 0, conversation.thinking, out);
-                break;
-            case Role::tool:
-            case Role::latest_reminder:
-                return invalid_argument("messages[{}]: tool and reminder messages have no form", i);
-        }
-    }
-    if (messages.empty() || !is_prefix(messages.back())) {
-        out.special(kAssistantToken);
-        out.special(conversation.thinking ? kThinkBegin : kThinkEnd);
-    }
-    return out.take();
+Result<std::vector<PromptSegment>> render_prompt(const Conversation& conversation,
+                                                 const RenderOptions& options) {
+    FATHOM_RETURN_IF_ERROR(check_prefix_is_last(conversation.messages));
+    return Renderer(conversation, options).render();
 }
 
 std::string prompt_text(const std::vector<PromptSegment>& segments) {
@@ -145,7 +272,9 @@ std::string prompt_text(const std::vector<PromptSegment>& segments) {
 }
 
 Result<std::vector<TokenId>> encode_prompt(const std::vector<PromptSegment>& segments,
-                                           const Tokenizer& tokenizer) {
+                                           const Tokenizer& tokenizer, ContentSpecials specials) {
+    if (specials == ContentSpecials::recognize)
+        return tokenizer.encode(prompt_text(segments), true);
     std::vector<TokenId> ids;
     for (const PromptSegment& segment : segments) {
         if (segment.special) {

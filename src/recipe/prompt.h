@@ -6,6 +6,8 @@
 // and reasoning are special: the model wrote them as tokens.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,37 +15,53 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "recipe/conversation.h"
+#include "recipe/special_tokens.h"
 #include "recipe/tokenizer.h"
 
 namespace fathom {
 
-// The special tokens that a prompt of system, user and assistant turns is made of, by their
-// spelling; their ids come from the tokenizer's added tokens.
-inline constexpr std::string_view kBeginOfSentence = "<｜begin▁of▁sentence｜>";
-inline constexpr std::string_view kEndOfSentence = "<｜end▁of▁sentence｜>";
-inline constexpr std::string_view kSystemToken = "<｜System｜>";
-inline constexpr std::string_view kUserToken = "<｜User｜>";
-inline constexpr std::string_view kAssistantToken = "<｜Assistant｜>";
-inline constexpr std::string_view kThinkBegin = "<think>";
-inline constexpr std::string_view kThinkEnd = "</think>";
-
 struct PromptSegment {
     bool special = false;
     std::string text;
+    // Of an image's token: which image of the conversation it is, counted over all messages in the
+    // order of the request, from 0 on.
+    std::optional<std::size_t> image = {};
 
     friend bool operator==(const PromptSegment&, const PromptSegment&) = default;
 };
 
-// recipe.md 2.2–2.4, 2.8 and 2.11 for V4.1. invalid_argument when an assistant message with prefix
-// is not the last.
-Result<std::vector<PromptSegment>> render_prompt(const Conversation& conversation);
+// How V4 states the effort: as its checkpoints since 31 July 2026 expect it, or as the earlier ones
+// do. A checkpoint does not say which it is.
+enum class EffortDialect { v4_0731, v4_original };
+
+// Which reasoning of earlier answers the prompt shows (2.8): that of conversations with tools in
+// effect; all; or, without tools, what follows the last user turn.
+enum class HistoryReasoning { drop_without_tools, keep, official };
+
+// Whether special tokens that are spelled out in the text of a request stay text.
+enum class ContentSpecials { plain, recognize };
+
+struct RenderOptions {
+    Dialect dialect = Dialect::v41;
+    EffortDialect effort_dialect = EffortDialect::v4_0731;
+    HistoryReasoning history_reasoning = HistoryReasoning::drop_without_tools;
+    SpecialTokens tokens = {};
+};
+
+// recipe.md 2.2 to 2.9 and 2.11. invalid_argument when an assistant message with prefix is not the
+// last. Images of a V4 conversation get their token too; who lowers a request for V4 writes text in
+// their place.
+Result<std::vector<PromptSegment>> render_prompt(const Conversation& conversation,
+                                                 const RenderOptions& options = {});
 
 // The prompt as one string, for people and logs. It must not be encoded: what was text could become
 // a special token.
 std::string prompt_text(const std::vector<PromptSegment>& segments);
 
-// invalid_argument when a special token is not in the added vocabulary.
+// invalid_argument when a special token is not in the added vocabulary. With `recognize` the text
+// of the request can become special tokens too; that is for comparison with old logs.
 Result<std::vector<TokenId>> encode_prompt(const std::vector<PromptSegment>& segments,
-                                           const Tokenizer& tokenizer);
+                                           const Tokenizer& tokenizer,
+                                           ContentSpecials specials = ContentSpecials::plain);
 
 }  // namespace fathom
