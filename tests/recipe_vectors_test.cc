@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "json_lines.h"
+#include "recipe/image_tokens.h"
+#include "recipe/output_budget.h"
 #include "recipe/prompt.h"
+#include "recipe/strict_schema.h"
 #include "recipe_rows.h"
 #include "support.h"
 
@@ -175,6 +178,79 @@ TEST(RecipeVectors, PromptsEncodeToTheReferencesIds) {
     }
     direct.expect(3);
     requests.expect(107);
+}
+
+TEST(RecipeVectors, ImagesHaveTheirTokens) {
+    FATHOM_NEED_SHARED("golden/recipe/images.jsonl");
+    Rows rows;
+    for (const Json& row : read_json_lines(shared_path("golden/recipe/images.jsonl"))) {
+        if (text_of(row, "kind") != "token_count") continue;
+        const std::int64_t tokens =
+            image_token_count({row.find("width")->as_int64(), row.find("height")->as_int64()});
+        rows.compare(text_of(row, "id"), std::to_string(tokens), row.find("tokens")->dump());
+    }
+    rows.expect(111);
+}
+
+// The few settings of a request that the budget depends on.
+Conversation budget_settings(const Json& body) {
+    Conversation conversation;
+    if (const Json* thinking = body.find("thinking"))
+        conversation.thinking = text_of(*thinking, "type") != "disabled";
+    conversation.effort = testing::effort_of(body);
+    return conversation;
+}
+
+TEST(RecipeVectors, AnswersHaveTheirBudget) {
+    FATHOM_NEED_SHARED("golden/recipe/limits.jsonl");
+    Rows rows;
+    for (const Json& row : read_json_lines(shared_path("golden/recipe/limits.jsonl"))) {
+        const Json& body = *row.find("body");
+        OutputBudget budget{.prompt_tokens = row.find("prompt_tokens")->as_int64(),
+                            .context_tokens_max = row.find("context_limit")->as_int64(),
+                            .max_tokens = {}};
+        for (const std::string_view key : {"max_tokens", "max_output_tokens"})
+            if (const Json* tokens = body.find(key)) budget.max_tokens = tokens->as_int64();
+        const auto resolved = resolve_output_budget(budget, budget_settings(body));
+        std::string golden;
+        if (const Json* error = row.find("error")) {
+            const auto parsed = parse_json(text_of(*error, "body"));
+            ASSERT_TRUE(parsed.ok());
+            golden = text_of(*parsed->find("error"), "message");
+        } else {
+            golden = row.find("max_tokens")->dump();
+        }
+        rows.compare(
+            text_of(row, "id"),
+            resolved.ok() ? std::to_string(*resolved) : std::string(resolved.status().message()),
+            golden);
+    }
+    rows.expect(165);
+}
+
+std::string schema_or_error(const Json& golden, const Json& schema) {
+    if (const Json* error = golden.find("error")) return error->as_string();
+    const Json* parameters = golden.find("parameters");
+    return (parameters != nullptr ? *parameters : schema).dump();
+}
+
+TEST(RecipeVectors, StrictSchemasAreNormalised) {
+    FATHOM_NEED_SHARED("golden/recipe/strict.jsonl");
+    Rows tools;
+    Rows formats;
+    for (const Json& row : read_json_lines(shared_path("golden/recipe/strict.jsonl"))) {
+        const Json& schema = *row.find("schema");
+        const auto tool = normalize_strict_parameters(schema);
+        tools.compare(text_of(row, "id"),
+                      tool.ok() ? tool->dump() : std::string(tool.status().message()),
+                      schema_or_error(*row.find("strict"), schema));
+        const Status format = check_strict_format(schema);
+        formats.compare(text_of(row, "id"),
+                        format.ok() ? schema.dump() : std::string(format.message()),
+                        schema_or_error(*row.find("format_strict"), schema));
+    }
+    tools.expect(129);
+    formats.expect(129);
 }
 
 }  // namespace
