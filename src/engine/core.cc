@@ -247,7 +247,6 @@ void Core::cancel(std::uint64_t id) {
         return;
     }
     end(*sequence, sequence->event(), FinishReason::cancelled);
-    if (!delivering_ && !in_flight_) deliver();
 }
 
 void Core::cancel_all() {

@@ -43,7 +43,8 @@ class EngineCore {
     // use, …; resource_exhausted: the waiting queue is full. A refused request sees no event.
     virtual Status add(EngineRequest request, std::shared_ptr<EventSink> sink) = 0;
     // The request ends here or, while it is in a step, when that step retires (without the token
-    // that it brings). Unknown ids are ignored: the request may have finished meanwhile.
+    // that it brings); deliver() tells its sink. Unknown ids are ignored: it may have ended
+    // meanwhile.
     virtual void cancel(std::uint64_t id) = 0;
     virtual void cancel_all() = 0;
     // Ends what is past its deadline and runs one step; false when there was nothing to run.

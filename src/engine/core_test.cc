@@ -456,6 +456,7 @@ TEST(EngineCore, CancelWorksInEveryState) {
     rig.core->cancel(77);  // unknown: nothing happens
     for (const std::uint64_t id : {3u, 2u, 1u, 1u})
         rig.core->cancel(id);
+    rig.core->deliver();
     for (const auto& sink : {decoding, prefilling, waiting}) {
         EXPECT_EQ(sink->finish, FinishReason::cancelled);
         EXPECT_EQ(sink->violation, "");
@@ -478,6 +479,7 @@ TEST(EngineCore, APreemptedRequestCanBeCancelled) {
     while (rig.core->stats().preemptions == 0)
         ASSERT_TRUE(rig.core->step());
     rig.core->cancel(2);
+    rig.core->deliver();
     EXPECT_EQ(sinks[2]->finish, FinishReason::cancelled);
     rig.run();
     EXPECT_EQ(sinks[0]->finish, FinishReason::length);

@@ -36,16 +36,14 @@ struct Engine::Impl {
     void run() {
         while (!mailbox.closed()) {
             if (driver.busy()) {
-                core->deliver();
+                deliver();
                 core->plan_ahead();
-                publish();
                 take_messages(kStepWaitUs);
             } else if (computing) {
                 retire();
                 launch();
             } else {
-                core->deliver();
-                publish();
+                deliver();
                 take_messages(core->idle() ? kIdleWaitUs : kBlockedWaitUs);
                 if (!mailbox.closed()) launch();
             }
@@ -54,9 +52,14 @@ struct Engine::Impl {
         if (computing) retire();
         take_messages(0);
         core->cancel_all();
-        core->deliver();
         working.store(false, std::memory_order_release);
+        deliver();
+    }
+
+    // Who has seen a request end finds its pages free in the report.
+    void deliver() {
         publish();
+        core->deliver();
     }
 
     void launch() {

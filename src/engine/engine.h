@@ -27,7 +27,7 @@ class Engine {
     // Never lost, even when the mailbox is full. Concerns what was submitted under this id so far.
     void cancel(std::uint64_t id);
 
-    EngineStats stats() const;  // a snapshot, at most one step old
+    EngineStats stats() const;  // a snapshot, no older than the last event
     const ModelConfig& model_config() const;
     const EngineConfig& config() const;
     // Microseconds since the engine last finished a step while work was waiting; 0 when idle. For

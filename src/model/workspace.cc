@@ -1,5 +1,7 @@
 #include "model/workspace.h"
 
+#include "base/check.h"
+#include "base/huge_memory.h"
 #include "model/kv_cache.h"
 
 namespace fathom {
@@ -41,8 +43,13 @@ Workspace::Workspace(const ModelConfig& c, const ModelOptions& options) {
 }
 
 void Workspace::allocate() {
-    for (Buffer* buffer : all_)
-        buffer->allocate();
+    memory_ = map_huge_memory(bytes());
+    FATHOM_CHECK(memory_ != nullptr, "workspace: the memory plan allowed more than mmap grants");
+    std::byte* place = memory_.get();
+    for (Buffer* buffer : all_) {
+        buffer->place(place);
+        place += buffer->bytes();
+    }
 }
 
 std::int64_t Workspace::bytes() const {

@@ -2,7 +2,9 @@
 // their bytes, the backbone allocates them. Sized for rows_max rows; a step uses the first n.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -14,25 +16,24 @@ namespace fathom {
 // A reusable matrix buffer; view() gives its first n rows.
 class Buffer {
   public:
-    // Fixes the shape; memory is taken by allocate().
+    // Fixes the shape; the memory comes later.
     void shape(std::int64_t rows, std::int64_t cols, DType dtype) {
         rows_ = rows;
         cols_ = cols;
         dtype_ = dtype;
     }
-    void allocate() { memory_.resize(static_cast<std::size_t>(bytes() / 8)); }
-    // Whole words of 8 bytes keep every dtype aligned.
-    std::int64_t bytes() const { return (rows_ * cols_ * dtype_bytes(dtype_) + 7) / 8 * 8; }
+    void place(std::byte* memory) { memory_ = memory; }
+    // Whole cache lines.
+    std::int64_t bytes() const { return (rows_ * cols_ * dtype_bytes(dtype_) + 63) / 64 * 64; }
 
     Rows view(std::int64_t rows) { return view(rows, cols_); }
     // The same memory with another row length (streams side by side or below each other).
     Rows view(std::int64_t rows, std::int64_t cols) {
-        return {
-            .data = memory_.data(), .dtype = dtype_, .rows = rows, .cols = cols, .stride = cols};
+        return {.data = memory_, .dtype = dtype_, .rows = rows, .cols = cols, .stride = cols};
     }
 
   private:
-    std::vector<std::uint64_t> memory_;
+    std::byte* memory_ = nullptr;
     DType dtype_ = DType::bf16;
     std::int64_t rows_ = 0, cols_ = 0;
 };
@@ -57,6 +58,7 @@ struct Workspace {
 
   private:
     std::vector<Buffer*> all_;
+    std::shared_ptr<std::byte> memory_;  // of all, one behind the other
 };
 
 // Index scores that the backbone holds at a time: those of several rows, or of one row with the
