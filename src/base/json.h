@@ -96,6 +96,8 @@ Result<std::string> json_string(const Json& object, std::string_view key, std::s
 // Appends `text` as a JSON string with quotes. Escapes only what must be; invalid UTF-8 becomes
 // U+FFFD.
 void append_json_string(std::string& out, std::string_view text);
+// The same without the quotes, for strings that come in pieces.
+void append_json_escaped(std::string& out, std::string_view text);
 
 class JsonWriter {
   public:

@@ -46,7 +46,7 @@ void append_escape(std::string& out, unsigned char c) {
 }
 
 // Appends valid UTF-8 with escapes.
-void append_escaped(std::string& out, std::string_view text) {
+void append_valid_escaped(std::string& out, std::string_view text) {
     std::size_t start = 0;
     for (std::size_t i = 0; i < text.size(); ++i) {
         const auto c = static_cast<unsigned char>(text[i]);
@@ -134,16 +134,20 @@ class TreePrinter {
 
 }  // namespace
 
-void append_json_string(std::string& out, std::string_view text) {
-    out += '"';
+void append_json_escaped(std::string& out, std::string_view text) {
     while (true) {
         const std::size_t valid = utf8_valid_bytes(text);
-        append_escaped(out, text.substr(0, valid));
+        append_valid_escaped(out, text.substr(0, valid));
         text.remove_prefix(valid);
-        if (text.empty()) break;
+        if (text.empty()) return;
         out += kReplacement;
         text.remove_prefix(static_cast<std::size_t>(-utf8_sequence(text)));
     }
+}
+
+void append_json_string(std::string& out, std::string_view text) {
+    out += '"';
+    append_json_escaped(out, text);
     out += '"';
 }
 

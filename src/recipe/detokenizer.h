@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -30,7 +31,10 @@ class Detokenizer {
         : tokenizer_(std::move(tokenizer)) {}
 
     // An id outside the vocabulary has no bytes: it is held, and counted with the next text.
-    Piece push(TokenId id);
+    Piece push(TokenId id) { return push({&id, 1}); }
+    // Several ids that came together give one piece: none of it while the last character is
+    // incomplete.
+    Piece push(std::span<const TokenId> ids);
     // What is still pending at the end, ill-formed bytes replaced. The reference drops it; callers
     // that show text to people use it, the reference profile does not. The detokenizer is then as
     // new.

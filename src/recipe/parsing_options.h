@@ -1,0 +1,29 @@
+// How generated text is to be read (recipe.md 3.2). Lowering a request to a conversation decides
+// these; the prompt and they must agree on where the text starts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fathom {
+
+// Where the prompt leaves the model.
+enum class ThinkingStage {
+    none,                    // content; leading line feeds are dropped
+    reasoning_start,         // in a fresh thinking section; leading line feeds are dropped
+    reasoning_continuation,  // inside reasoning that the request began
+    content_continuation,    // inside content that the request began
+};
+
+struct ParsingOptions {
+    bool parse_tool_calls = false;      // tools are offered: recognise their markup
+    bool starts_in_tool_calls = false;  // the prompt has opened the block of calls
+    bool parse_json_output = false;     // show only the JSON of the content
+    ThinkingStage thinking_initial_stage = ThinkingStage::none;
+    std::vector<std::string> stop_sequences = {};  // empty ones are ignored
+    // Spellings, should a tokenizer have others.
+    std::string thinking_end = "</think>";
+    std::string dsml = "｜DSML｜";
+};
+
+}  // namespace fathom
