@@ -118,6 +118,7 @@ class JsonWriter {
     JsonWriter& value(bool flag);
     JsonWriter& null();
     JsonWriter& value(const Json& json);
+    JsonWriter& raw(std::string_view json);  // a value that is JSON text already
 
   private:
     void separate();

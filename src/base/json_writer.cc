@@ -232,6 +232,12 @@ JsonWriter& JsonWriter::null() {
     return *this;
 }
 
+JsonWriter& JsonWriter::raw(std::string_view json) {
+    separate();
+    out_ += json;
+    return *this;
+}
+
 JsonWriter& JsonWriter::value(const Json& json) {
     separate();
     TreePrinter(out_).print(json);

@@ -17,6 +17,7 @@ enum class RandomPurpose : std::uint32_t {
     accept_draft = 2,    // the acceptance test of a verified draft
     residual_token = 3,  // the draw after a rejected draft
     choice_seed = 4,     // the seeds of a request's further choices
+    call_id = 5,         // names of the tool calls of an answer
     test_data = 100,     // tests, generated models, benchmarks
 };
 

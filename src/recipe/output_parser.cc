@@ -307,6 +307,9 @@ void OutputParser::give_logprobs(Share& share, std::size_t count) {
     if (share.logprobs_used >= count) return;
     Pending* piece = open_piece(share);
     if (piece == nullptr) return;
+    if (piece->event.kind == OutputEvent::Kind::arguments) {
+        share.logprobs_used = count;  // of a call there are none
+    }
     for (; share.logprobs_used < count; ++share.logprobs_used)
         piece->event.logprobs.push_back(std::move(share.logprobs[share.logprobs_used]));
 }

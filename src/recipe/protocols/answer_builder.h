@@ -1,0 +1,52 @@
+// From the events of the output parser to the bytes of an HTTP answer. Each protocol has one
+// builder (chat_events.h, messages_events.h, responses_events.h) behind this interface; the field
+// order of every object is that of the reference (recipe.md 4.3 to 4.5).
+//
+// Framing is the server's: a payload is one JSON text, `name` the SSE event name. Chat payloads
+// have no name, and a stream of them ends with the data `[DONE]`; the others name each frame and
+// end with their last payload.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recipe/output_parser.h"
+
+namespace fathom {
+
+struct StreamPayload {
+    std::string_view name;  // a constant, or empty
+    std::string json;
+};
+
+// Makes the id of the index-th tool call of an answer, from 0. Called once a call, in order.
+using CallIds = std::function<std::string(std::int64_t index)>;
+// call_ + two digits of the index + _ + 24 letters and digits, a function of seed and index. A seed
+// must not be used for two answers.
+CallIds random_call_ids(std::uint64_t seed);
+
+struct AnswerSettings {
+    std::string id;            // of the response
+    std::string model;         // as the request named it
+    std::int64_t created = 0;  // Unix seconds
+    bool stream = false;
+    ThinkingStage thinking = ThinkingStage::none;  // that of the parser
+    CallIds call_ids;
+    std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // spells log probabilities
+};
+
+// One owner, who feeds the parser's events in order.
+class AnswerBuilder {
+  public:
+    virtual ~AnswerBuilder() = default;
+    // Appends what the event adds to the stream; nothing if the answer is not streamed.
+    virtual void add(const OutputEvent& event, std::vector<StreamPayload>& payloads) = 0;
+    // The whole answer, once the finish event was added, if it is not streamed.
+    virtual std::string answer() const = 0;
+};
+
+}  // namespace fathom

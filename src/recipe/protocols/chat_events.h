@@ -1,0 +1,17 @@
+// Answers of OpenAI Chat Completions (recipe.md 4.3): `chat.completion.chunk` payloads, or one
+// `chat.completion` object.
+#pragma once
+
+#include <memory>
+
+#include "recipe/protocols/answer_builder.h"
+
+namespace fathom {
+
+struct ChatAnswerOptions {
+    bool include_usage = false;  // every chunk has the member `usage`; the last one has it anyway
+};
+
+std::unique_ptr<AnswerBuilder> make_chat_answer(AnswerSettings settings, ChatAnswerOptions options);
+
+}  // namespace fathom
