@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "recipe/special_tokens.h"
+
 namespace fathom {
 
 // Where the prompt leaves the model.
@@ -22,8 +24,8 @@ struct ParsingOptions {
     ThinkingStage thinking_initial_stage = ThinkingStage::none;
     std::vector<std::string> stop_sequences = {};  // empty ones are ignored
     // Spellings, should a tokenizer have others.
-    std::string thinking_end = "</think>";
-    std::string dsml = "｜DSML｜";
+    std::string thinking_end = std::string(kThinkEnd);
+    std::string dsml = std::string(kDsml);
 };
 
 }  // namespace fathom

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "recipe/spaced_json.h"
 
 namespace fathom {
 
@@ -252,7 +253,7 @@ class MessagesAnswer : public AnswerBuilder {
             writer.value("tool_use").key("id").value(block.call_id).key("name").value(block.name);
             // Arguments that the model left broken or unfinished are no value at all.
             const Result<Json> input = parse_json(block.text);
-            writer.key("input").value(input.ok() ? *input : Json::object());
+            writer.key("input").raw(input.ok() ? wire_json(*input) : "{}");
         }
         writer.end_object();
     }

@@ -9,6 +9,7 @@
 
 #include "recipe/protocols/custom_tool_input.h"
 #include "recipe/protocols/logprobs_json.h"
+#include "recipe/spaced_json.h"
 
 namespace fathom {
 
@@ -293,7 +294,7 @@ class ResponsesAnswer : public AnswerBuilder {
             writer.key("call_id").value(item_.call_id);
             if (item_.type == ItemType::tool_search_call) {
                 writer.key("execution").value("client");
-                writer.key("arguments").value(found ? *found : Json::object());
+                writer.key("arguments").raw(found ? wire_json(*found) : "{}");
             } else {
                 writer.key("name").value(item_.name);
                 if (item_.name_space) writer.key("namespace").value(*item_.name_space);
@@ -370,13 +371,19 @@ class ResponsesAnswer : public AnswerBuilder {
         writer.end_object();
         writer.key("safety_identifier").null().key("service_tier").value("default");
         writer.key("store").value(false);
-        writer.key("temperature").value(shortest(echo.temperature));
-        writer.key("text").begin_object().key("format").value(echo.text_format);
+        writer.key("temperature").raw(wire_json(shortest(echo.temperature)));
+        writer.key("text").begin_object().key("format").raw(wire_json(echo.text_format));
         write_optional(writer, "verbosity", echo.text_verbosity);
         writer.end_object();
-        writer.key("tool_choice").value(echo.tool_choice).key("tools").value(echo.tools);
+        writer.key("tool_choice")
+            .raw(wire_json(echo.tool_choice))
+            .key("tools")
+            .raw(wire_json(echo.tools));
         writer.key("top_logprobs").value(echo.top_logprobs);
-        writer.key("top_p").value(shortest(echo.top_p)).key("truncation").value("disabled");
+        writer.key("top_p")
+            .raw(wire_json(shortest(echo.top_p)))
+            .key("truncation")
+            .value("disabled");
     }
 
     void write_usage(JsonWriter& writer, const OutputEvent* last) const {
