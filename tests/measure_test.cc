@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <csignal>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -194,6 +195,7 @@ TEST_F(Bench, SaysWhatIsWrongWithItsInput) {
              Case{{"bench", "--model", model_, "--concurrency", "1,x"}, 2, "bench.concurrency"},
              Case{{"bench", "--model", model_, "--request-rate", "-3"}, 2, "bench.request_rate"},
              Case{{"bench", "--model", model_, "--goodput", "tbt:1"}, 2, "goodput \"tbt:1\""},
+             Case{{"bench", "--model", model_, "--csv", path("absent/a.csv")}, 2, "absent/a.csv"},
              Case{{"bench", "--url", "ftp://x"}, 1, "begins with http://"},
              Case{{"bench", "--url", "http://127.0.0.1:1/v1", "--bench.connect_timeout_s", "5"},
                   1,
@@ -205,6 +207,19 @@ TEST_F(Bench, SaysWhatIsWrongWithItsInput) {
         EXPECT_EQ(outcome.status, c.status) << outcome.err;
         EXPECT_THAT(outcome.err, HasSubstr(c.expected));
     }
+}
+
+TEST_F(Bench, AnInterruptBeforeTheFirstPointKeepsOldFiles) {
+    write("old.csv", "kept");
+    Child child({FATHOM_PROGRAM, "bench", "--model", model_, "--csv", path("old.csv"),
+                 "--num-prompts", "100000", "--output-len", "1000"});
+    ASSERT_TRUE(
+        child.gather_until([&] { return child.err().find("memory plan") != std::string::npos; }));
+    child.send_signal(SIGINT);
+    EXPECT_EQ(child.finish(), 130);
+    EXPECT_THAT(child.err(), HasSubstr("interrupted after 0 points"));
+    std::ifstream file(path("old.csv"));
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "kept");
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <utility>
 
 #include "base/machine_limits.h"
+#include "base/output_file.h"
 #include "cli/bench/engine_target.h"
 #include "cli/bench/http_target.h"
 #include "cli/bench/report.h"
@@ -91,6 +91,8 @@ Result<Plan> make_plan(const Settings& settings) {
         (plan.concurrency.size() > 1 || plan.input_len.size() > 1 || plan.output_len.size() > 1))
         return invalid_argument("--mixed measures one point: give no lists");
     if (!plan.is_random) plan.input_len = {0};
+    for (const std::string* path : {&bench.csv, &bench.json, &bench.html})
+        if (!path->empty()) FATHOM_RETURN_IF_ERROR(check_output_path(*path));
     return plan;
 }
 
@@ -101,14 +103,6 @@ std::string date_text() {
     char text[32];
     std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
     return text;
-}
-
-Status write_file(const std::string& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.close();
-    if (!file) return invalid_argument("{}: cannot be written", path);
-    return {};
 }
 
 // One bench run: a target, and what is asked of it.
@@ -330,14 +324,20 @@ Status BenchRun::mixed() {
 
 Status BenchRun::save() const {
     const Settings::Bench& bench = settings_.bench;
-    if (!bench.csv.empty()) FATHOM_RETURN_IF_ERROR(write_file(bench.csv, report_csv(report_)));
-    if (!bench.json.empty()) FATHOM_RETURN_IF_ERROR(write_file(bench.json, report_json(report_)));
-    if (!bench.html.empty()) FATHOM_RETURN_IF_ERROR(write_file(bench.html, report_html(report_)));
+    if (!bench.csv.empty())
+        FATHOM_RETURN_IF_ERROR(write_output_file(bench.csv, report_csv(report_)));
+    if (!bench.json.empty())
+        FATHOM_RETURN_IF_ERROR(write_output_file(bench.json, report_json(report_)));
+    if (!bench.html.empty())
+        FATHOM_RETURN_IF_ERROR(write_output_file(bench.html, report_html(report_)));
     return {};
 }
 
 Result<int> BenchRun::run() {
     FATHOM_RETURN_IF_ERROR(settings_.bench.mixed > 0 ? mixed() : sweep());
+    if (interrupted_)
+        fmt::print(stderr, "fathom bench: interrupted after {} points\n", report_.points.size());
+    if (report_.points.empty() && !report_.mixed) return kExitInterrupted;  // files stay
     fmt::print("{}", report_table(report_));
     FATHOM_RETURN_IF_ERROR(save());
     if (interrupted_) return kExitInterrupted;

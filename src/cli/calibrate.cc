@@ -2,7 +2,6 @@
 // `engine.cost_model` reads.
 #include <fmt/core.h>
 
-#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/options.h"
@@ -69,6 +69,7 @@ void print_json(const CostIdentity& identity, const CostFit& fit) {
 }
 
 Status calibrate(const Settings& settings, const Calibrate& what) {
+    FATHOM_RETURN_IF_ERROR(check_output_path(what.output));
     const std::int64_t positions = settings.stack.engine.step_tokens_max + what.context_max;
     FATHOM_ASSIGN(LoadedModel loaded,
                   load_model(settings.stack, positions / kPageTokens + 2 * kPageTokens));
@@ -97,10 +98,7 @@ Status calibrate(const Settings& settings, const Calibrate& what) {
                      "the fit misses its gates, {} is not written; give it more time (--seconds) "
                      "and a quiet machine",
                      what.output);
-    std::ofstream file(what.output, std::ios::trunc);
-    file << cost_file_text(loaded.identity, fit);
-    if (!file.flush().good())
-        return error(StatusCode::unavailable, "{}: cannot be written", what.output);
+    FATHOM_RETURN_IF_ERROR(write_output_file(what.output, cost_file_text(loaded.identity, fit)));
     if (!what.json) fmt::print("written: {}\n", what.output);
     return {};
 }

@@ -25,7 +25,7 @@ const CommandSpec kSpec = {
     .summary =
         "Writes the weights of a checkpoint as this machine's kernels read them. Commands that "
         "load\n"
-        "the checkpoint map the file instead of packing again, which takes minutes for the\n"
+        "the checkpoint use the file instead of packing again, which takes minutes for the\n"
         "released model. It is found under its default name; model.packed_file names another.",
     .tables = {"pack"},
     .aliases = {{"--output", "pack.output"},

@@ -87,7 +87,16 @@ Result<std::shared_ptr<ComputePool>> make_pool(const StackOptions& options) {
     ComputePoolOptions pool;
     pool.topology = CpuTopology::detect();
     if (!options.cpus.empty()) {
-        FATHOM_ASSIGN(pool.topology, CpuTopology::parse(options.cpus));
+        FATHOM_ASSIGN(CpuTopology wanted, CpuTopology::parse(options.cpus));
+        for (const int cpu : wanted.cpus) {
+            if (std::find(pool.topology.cpus.begin(), pool.topology.cpus.end(), cpu) ==
+                pool.topology.cpus.end())
+                return invalid_argument(
+                    "engine.cpus \"{}\": processor {} is not one of the {} "
+                    "that this process may use",
+                    options.cpus, cpu, pool.topology.cpus.size());
+        }
+        pool.topology = std::move(wanted);
     }
     pool.pin = options.pin_threads;
     pool.threads =

@@ -36,6 +36,15 @@ TEST(ChoosePages, AreWhatTheUserSays) {
     EXPECT_EQ(choose_pages(options, 1000, 100, plan_with(1, 1)), 10);
 }
 
+TEST(MakePool, RefusesProcessorsThatItMayNotUse) {
+    StackOptions options;
+    options.cpus = "0-1023";
+    const auto pool = make_pool(options);
+    ASSERT_FALSE(pool.ok());
+    EXPECT_NE(pool.status().message().find("engine.cpus \"0-1023\": processor"), std::string::npos)
+        << pool.status().message();
+}
+
 TEST(TextStream, GathersWhatDoesNotFitAndLosesNothing) {
     TextStream stream;
     std::string sent;

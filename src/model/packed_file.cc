@@ -1,6 +1,9 @@
 #include "model/packed_file.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
@@ -10,6 +13,7 @@
 #include "base/check.h"
 #include "base/huge_memory.h"
 #include "base/json.h"
+#include "base/output_file.h"
 #include "base/sha256.h"
 #include "model/shown.h"
 #include "model/weights.h"
@@ -118,6 +122,33 @@ class Writer {
     std::FILE* file_;
 };
 
+// The file that is to be written: links are followed. Only a packed file may be replaced.
+Result<std::string> replaceable(const std::string& output) {
+    FATHOM_RETURN_IF_ERROR(check_output_path(output));
+    std::error_code failed;
+    const std::filesystem::path real = std::filesystem::canonical(output, failed);
+    if (failed) return output;  // absent
+    if (std::filesystem::is_regular_file(real)) {
+        const auto old = SafetensorsFile::open(real.string());
+        if (old.ok() && (*old)->tensor(kAbout).ok()) return real.string();
+    }
+    return invalid_argument("{} is there and is no packed file; it is not replaced", output);
+}
+
+// Empty, and this process's alone until it is closed.
+Result<std::FILE*> open_partial(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return invalid_argument("{} cannot be written: {}", path, std::strerror(errno));
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        ::close(fd);
+        return error(StatusCode::unavailable, "{} is being written by another process", path);
+    }
+    std::FILE* const file = ::ftruncate(fd, 0) == 0 ? ::fdopen(fd, "wb") : nullptr;
+    if (file != nullptr) return file;
+    ::close(fd);
+    return invalid_argument("{} cannot be written: {}", path, std::strerror(errno));
+}
+
 Status write_images(Writer& writer, const std::vector<Image>& images, const Checkpoint& checkpoint,
                     Backend& backend, std::int64_t total, const PackProgress& progress) {
     std::int64_t done = 0;
@@ -218,8 +249,9 @@ std::span<const std::byte> PackedFile::image(std::string_view name) const {
     return {data, tensor->bytes};
 }
 
-Status write_packed_file(const std::string& path, const Checkpoint& checkpoint, Backend& backend,
+Status write_packed_file(const std::string& output, const Checkpoint& checkpoint, Backend& backend,
                          const PackProgress& progress) {
+    FATHOM_ASSIGN(const std::string path, replaceable(output));
     const std::vector<Image> images = images_of(checkpoint, backend);
     FATHOM_RETURN_IF_ERROR(check_has_images(images, backend));
     FATHOM_ASSIGN(const std::string about, about_text(checkpoint, backend));
@@ -238,10 +270,7 @@ Status write_packed_file(const std::string& path, const Checkpoint& checkpoint, 
     if (!code && space.available < layout.file_bytes)
         return error(StatusCode::resource_exhausted, "{}: {} bytes are needed and {} are free",
                      folder.string(), layout.file_bytes, space.available);
-    const std::string partial = Writer::partial(path);
-    std::FILE* const file = std::fopen(partial.c_str(), "wb");
-    if (file == nullptr)
-        return invalid_argument("{} cannot be written: {}", partial, std::strerror(errno));
+    FATHOM_ASSIGN(std::FILE* const file, open_partial(Writer::partial(path)));
     Writer writer(path, file);
     FATHOM_RETURN_IF_ERROR(writer.write(std::as_bytes(std::span(layout.head))));
     FATHOM_RETURN_IF_ERROR(writer.write(std::as_bytes(std::span(about))));

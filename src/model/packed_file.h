@@ -5,9 +5,11 @@
 // It is a safetensors file of U8 tensors, named like WeightSlot::name, each beginning on a multiple
 // of 64, and one more, `packed`, with JSON text: the back end's layout and the digest of the
 // checkpoint. open() refuses a file of another layout or checkpoint, or with a weight missing,
-// foreign or of another size, so a stale file can never answer. The checkpoint stays needed for
-// norms, embedding and Engram tables. What is mapped costs no time at start and can be evicted;
-// what is copied is read faster.
+// foreign or of another size, so that a file of other
+// weights does not answer. The digest samples the checkpoint and images have no checksum, as the
+// checkpoint has none: changes of a few tensors between the samples and damaged disks are not seen.
+// The checkpoint stays needed for norms, embedding and Engram tables. What is mapped costs no time
+// at start and can be evicted; what is copied is read faster.
 #pragma once
 
 #include <cstddef>
@@ -56,8 +58,9 @@ struct PackProgress {
     // Called now and then with bytes written and in all; false stops the work (Status cancelled).
     std::function<bool(std::int64_t done, std::int64_t total)> on_progress;
 };
-// Writes `path` by way of `path`.partial; memory of one weight at a time. unsupported when the back
-// end has no images; resource_exhausted when the disk is too small.
+// Writes `path` by way of `path`.partial; memory of one weight at a time. An older file is replaced
+// only when it is a packed one, a link to it stays. unsupported when the back end has no images;
+// resource_exhausted when the disk is too small; unavailable while another process writes the file.
 Status write_packed_file(const std::string& path, const Checkpoint& checkpoint, Backend& backend,
                          const PackProgress& progress = {});
 

@@ -117,6 +117,21 @@ TEST_F(PackedFileTest, ForeignAndDamagedFilesAreRefused) {
     EXPECT_NE(open_message(), "");
 }
 
+TEST_F(PackedFileTest, OnlyAPackedFileIsReplaced) {
+    ASSERT_TRUE(write_packed_file(path(), *checkpoint_, *backend_).ok());
+    const std::string link = path() + ".link", foreign = path() + ".txt";
+    std::filesystem::create_symlink("model.packed", link);
+    EXPECT_TRUE(write_packed_file(link, *checkpoint_, *backend_).ok());
+    EXPECT_TRUE(std::filesystem::is_symlink(link));
+    std::ofstream(foreign) << "notes";
+    for (const std::string& other : {foreign, std::string("/dev/null"), folder_.string()}) {
+        const Status refused = write_packed_file(other, *checkpoint_, *backend_);
+        EXPECT_EQ(refused.code(), StatusCode::invalid_argument) << other;
+    }
+    EXPECT_EQ(std::filesystem::file_size(foreign), 5u);
+    EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
 TEST_F(PackedFileTest, BackEndsWithoutImagesAndStoppedWorkLeaveNothing) {
     const auto oracle = *make_backend("reference", std::make_shared<ComputePool>(1));
     const Status refused = write_packed_file(path(), *checkpoint_, *oracle);

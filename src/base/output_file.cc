@@ -1,0 +1,65 @@
+#include "base/output_file.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace fathom {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool replaced_whole(const std::string& path) {
+    std::error_code ignored;
+    const fs::file_status status = fs::status(path, ignored);
+    return !fs::exists(status) || fs::is_regular_file(status);
+}
+
+// Where a symbolic link leads, so that the link stays.
+fs::path target(const std::string& path) {
+    std::error_code failed;
+    fs::path real = fs::canonical(path, failed);
+    return failed ? fs::path(path) : real;
+}
+
+Status cannot(const std::string& path, const char* why) {
+    return invalid_argument("{}: cannot be written: {}", path, why);
+}
+
+}  // namespace
+
+Status check_output_path(const std::string& path) {
+    std::error_code ignored;
+    if (path.empty()) return invalid_argument("the path of an output is empty");
+    if (fs::is_directory(path, ignored)) return cannot(path, "it is a folder");
+    const bool exists = fs::exists(path, ignored);
+    if (exists && ::access(path.c_str(), W_OK) != 0) return cannot(path, std::strerror(errno));
+    if (exists && !replaced_whole(path)) return {};
+    const fs::path folder = fs::absolute(target(path), ignored).parent_path();
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) return cannot(path, std::strerror(errno));
+    return {};
+}
+
+Status write_output_file(const std::string& path, std::string_view text) {
+    const bool whole = replaced_whole(path);
+    const fs::path to = whole ? target(path) : fs::path(path);
+    const std::string written =
+        whole ? fmt::format("{}.{}.partial", to.string(), ::getpid()) : path;
+    std::ofstream file(written, std::ios::binary | std::ios::trunc);
+    file.write(text.data(), static_cast<std::streamsize>(text.size()));
+    file.close();
+    const int code = errno;
+    std::error_code failed;
+    if (file.good() && whole) fs::rename(written, to, failed);
+    if (file.good() && !failed) return {};
+    std::error_code ignored;
+    if (whole) fs::remove(written, ignored);
+    return cannot(path, failed ? failed.message().c_str() : std::strerror(code));
+}
+
+}  // namespace fathom
