@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "json_lines.h"
-#include "recipe/prompt.h"
 #include "recipe/engram_token_map.h"
+#include "recipe/prompt.h"
 #include "support.h"
 
 namespace fathom {

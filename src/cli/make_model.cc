@@ -36,7 +36,8 @@ const CommandSpec kSpec = {
     .usage = "fathom make-model DIR --preset tiny|mid|wide [options]",
     .summary =
         "Writes a made-up checkpoint in the release's format: random weights with its statistics, "
-        "config and tokenizer.\nEqual seeds give equal files. tiny: 11 MB for tests. mid: 8 GB, the "
+        "config and tokenizer.\nEqual seeds give equal files. tiny: 11 MB for tests. mid: 8 GB, "
+        "the "
         "released 40 layers at hidden 2048 with 64 experts;\na decoded token reads 2.3 GB of "
         "weights, so it is bound by memory as the real model. wide: 5 GB, the released widths\nin "
         "8 "

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "recipe/prompt.h"
 #include "recipe/engram_token_map.h"
+#include "recipe/prompt.h"
 #include "recipe/tokenizer.h"
 
 namespace fathom {
