@@ -115,8 +115,8 @@ Result<CpuTopology> CpuTopology::parse(std::string_view text) {
     CpuTopology topology;
     int node = 0;
     FATHOM_RETURN_IF_ERROR(for_each_part(text, '|', [&](std::string_view list) -> Status {
-        FATHOM_ASSIGN(const std::vector<int> cpus, parse_cpu_list(list));
-        for (const int cpu : cpus) {
+        FATHOM_ASSIGN(const std::vector<int> listed, parse_cpu_list(list));
+        for (const int cpu : listed) {
             topology.cpus.push_back(cpu);
             topology.nodes.push_back(node);
         }
