@@ -1,6 +1,7 @@
 // Any bytes, cut anywhere, under any options must parse without harm, and what comes out must not
-// depend on the cuts. The first two bytes choose the options, the third seeds the cuts;
-// the rest is the text. The three protocols' builders are fed as well: what they give is JSON.
+// depend on the cuts. The first two bytes choose the options, the third the cuts and the form of
+// the answer; the rest is the text. The builder of one protocol is fed as well: what it gives is
+// JSON.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -73,27 +74,25 @@ OutputParser::Events parse(const ParsingOptions& options, std::string_view text,
     return events;
 }
 
-void check_answers(const OutputParser::Events& events, ThinkingStage stage) {
-    for (int builder_index = 0; builder_index < 6; ++builder_index) {
-        AnswerSettings settings{.id = "ID",
-                                .model = "m",
-                                .stream = builder_index < 3,
-                                .thinking = stage,
-                                .call_ids = random_call_ids(1)};
-        std::unique_ptr<AnswerBuilder> builder;
-        if (builder_index % 3 == 0) builder = make_chat_answer(settings, {});
-        if (builder_index % 3 == 1) builder = make_messages_answer(settings);
-        if (builder_index % 3 == 2) {
-            builder =
-                make_responses_answer(settings, {.custom_tools = {"f", ""}, .tool_search = true});
-        }
-        std::vector<StreamPayload> payloads;
-        for (const OutputEvent& event : events)
-            builder->add(event, payloads);
-        for (const StreamPayload& payload : payloads)
-            FATHOM_CHECK(parse_json(payload.json).ok(), payload.json);
-        if (!settings.stream) FATHOM_CHECK(parse_json(builder->answer()).ok(), builder->answer());
+// One protocol's answer, streamed or whole: 0 to 5.
+void check_answer(const OutputParser::Events& events, ThinkingStage stage, int form) {
+    AnswerSettings settings{.id = "ID",
+                            .model = "m",
+                            .stream = form < 3,
+                            .thinking = stage,
+                            .call_ids = random_call_ids(1)};
+    std::unique_ptr<AnswerBuilder> builder;
+    if (form % 3 == 0) builder = make_chat_answer(settings, {});
+    if (form % 3 == 1) builder = make_messages_answer(settings);
+    if (form % 3 == 2) {
+        builder = make_responses_answer(settings, {.custom_tools = {"f", ""}, .tool_search = true});
     }
+    std::vector<StreamPayload> payloads;
+    for (const OutputEvent& event : events)
+        builder->add(event, payloads);
+    for (const StreamPayload& payload : payloads)
+        FATHOM_CHECK(parse_json(payload.json).ok(), payload.json);
+    if (!settings.stream) FATHOM_CHECK(parse_json(builder->answer()).ok(), builder->answer());
 }
 
 }  // namespace
@@ -111,6 +110,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const OutputParser::Events cut = parse(options, text, cut_seed, true);
     FATHOM_CHECK(summary(whole, options.parse_json_output) ==
                  summary(cut, options.parse_json_output));
-    check_answers(cut, options.thinking_initial_stage);
+    check_answer(cut, options.thinking_initial_stage, data[2] % 6);
     return 0;
 }

@@ -39,12 +39,22 @@ struct AnswerSettings {
     std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // spells log probabilities
 };
 
+// `type` is the protocol's name of the kind of error (Chat and Responses: internal_error, Messages:
+// api_error, overloaded_error, ...); `message` a sentence.
+struct AnswerError {
+    std::string_view type;
+    std::string_view message;
+};
+
 // One owner, who feeds the parser's events in order.
 class AnswerBuilder {
   public:
     virtual ~AnswerBuilder() = default;
     // Appends what the event adds to the stream; nothing if the answer is not streamed.
     virtual void add(const OutputEvent& event, std::vector<StreamPayload>& payloads) = 0;
+    // Appends what tells the client of a streamed answer that it breaks off here; nothing may be
+    // added after it. Errors before the stream has begun have an HTTP status and are the server's.
+    virtual void fail(const AnswerError& error, std::vector<StreamPayload>& payloads) = 0;
     // The whole answer, once the finish event was added, if it is not streamed.
     virtual std::string answer() const = 0;
 };

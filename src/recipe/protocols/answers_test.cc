@@ -145,6 +145,33 @@ TEST(Answers, ResponsesStreamItemsAndRepeatThemInTheEnd) {
                                         builder->answer() + R"(,"sequence_number":24})");
 }
 
+// The last payload of a stream that breaks off in the middle of the content "Sure.".
+std::string broken_off(std::unique_ptr<AnswerBuilder> builder) {
+    std::vector<StreamPayload> payloads;
+    const OutputParser::Events events = example();
+    for (std::size_t i = 0; i < 3; ++i)
+        builder->add(events[i], payloads);
+    builder->fail({.type = "internal_error", .message = "the \"engine\" stopped"}, payloads);
+    return std::string(payloads.back().name) + " " + payloads.back().json;
+}
+
+TEST(Answers, AStreamThatBreaksOffSaysSoInTheFormOfItsProtocol) {
+    EXPECT_EQ(broken_off(make_chat_answer(settings_of(true), {})),
+              R"( {"error":{"message":"the \"engine\" stopped","type":"internal_error",)"
+              R"("param":null,"code":"internal_error"}})");
+    EXPECT_EQ(broken_off(make_messages_answer(settings_of(true))),
+              R"(error {"type":"error","error":{"type":"internal_error",)"
+              R"("message":"the \"engine\" stopped"}})");
+    const std::string failed = broken_off(make_responses_answer(settings_of(true), {}));
+    EXPECT_TRUE(failed.starts_with(
+        R"(response.failed {"type":"response.failed","response":{"id":"ID","object":"response",)"
+        R"("created_at":1,"status":"failed","background":false,"completed_at":null,)"
+        R"("content_filters":null,"error":{"code":"internal_error",)"
+        R"("message":"the \"engine\" stopped"},)"))
+        << failed;
+    EXPECT_NE(failed.find(R"("id":"msg_ID_1","status":"incomplete")"), std::string::npos) << failed;
+}
+
 TEST(CallIds, HaveTheFormOfTheProtocolAndDiffer) {
     std::set<std::string> ids;
     for (const std::uint64_t seed : {1, 2}) {

@@ -90,6 +90,17 @@ class ChatStream : public AnswerBuilder {
         payloads.push_back({.name = {}, .json = std::move(json)});
     }
 
+    // The stream ends with it: no `[DONE]` follows.
+    void fail(const AnswerError& error, std::vector<StreamPayload>& payloads) override {
+        std::string json;
+        JsonWriter writer(json);
+        writer.begin_object().key("error").begin_object();
+        writer.key("message").value(error.message).key("type").value(error.type);
+        writer.key("param").null().key("code").value(error.type);
+        writer.end_object().end_object();
+        payloads.push_back({.name = {}, .json = std::move(json)});
+    }
+
     std::string answer() const override { return {}; }
 
   private:
@@ -185,6 +196,8 @@ class ChatAnswer : public AnswerBuilder {
                 break;
         }
     }
+
+    void fail(const AnswerError& /*error*/, std::vector<StreamPayload>& /*payloads*/) override {}
 
     std::string answer() const override {
         std::string json;

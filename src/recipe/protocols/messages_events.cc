@@ -113,6 +113,14 @@ class MessagesStream : public AnswerBuilder {
         }
     }
 
+    void fail(const AnswerError& error, std::vector<StreamPayload>& payloads) override {
+        payloads_ = &payloads;
+        send("error", [&](JsonWriter& writer) {
+            writer.key("error").begin_object().key("type").value(error.type);
+            writer.key("message").value(error.message).end_object();
+        });
+    }
+
     std::string answer() const override { return {}; }
 
   private:
@@ -218,6 +226,8 @@ class MessagesAnswer : public AnswerBuilder {
             blocks_.back().text += event.text;
         }
     }
+
+    void fail(const AnswerError& /*error*/, std::vector<StreamPayload>& /*payloads*/) override {}
 
     std::string answer() const override {
         std::string json;

@@ -57,7 +57,7 @@ struct Item {
     bool has_part() const { return type == ItemType::message || type == ItemType::reasoning; }
 };
 
-enum class Status { in_progress, completed, incomplete };
+enum class Status { in_progress, completed, incomplete, failed };
 
 const char* status_name(Status status) {
     switch (status) {
@@ -67,6 +67,8 @@ const char* status_name(Status status) {
             return "completed";
         case Status::incomplete:
             return "incomplete";
+        case Status::failed:
+            return "failed";
     }
     return "incomplete";
 }
@@ -132,6 +134,14 @@ class ResponsesAnswer : public AnswerBuilder {
                 finish(event);
                 break;
         }
+    }
+
+    // Items are closed first, so that the response shows what had come.
+    void fail(const AnswerError& error, std::vector<StreamPayload>& payloads) override {
+        payloads_ = &payloads;
+        close(Status::incomplete, "final_answer");
+        send("response.failed",
+             [&](JsonWriter& writer) { write_response(writer.key("response"), nullptr, &error); });
     }
 
     std::string answer() const override { return response_; }
@@ -313,11 +323,12 @@ class ResponsesAnswer : public AnswerBuilder {
              [&](JsonWriter& writer) { writer.key("response").raw(response_); });
     }
 
-    // The response object; `last` is null while it is in progress.
-    void write_response(JsonWriter& writer, const OutputEvent* last) const {
+    // The response object. `last` is null while it is in progress or when it has failed.
+    void write_response(JsonWriter& writer, const OutputEvent* last,
+                        const AnswerError* error = nullptr) const {
         const char* reason = last == nullptr ? nullptr : incomplete_reason(last->finish);
         Status status = reason == nullptr ? Status::completed : Status::incomplete;
-        if (last == nullptr) status = Status::in_progress;
+        if (last == nullptr) status = error == nullptr ? Status::in_progress : Status::failed;
         writer.begin_object().key("id").value(settings_.id).key("object").value("response");
         writer.key("created_at").value(settings_.created);
         writer.key("status").value(status_name(status)).key("background").value(false);
@@ -327,7 +338,13 @@ class ResponsesAnswer : public AnswerBuilder {
         } else {
             writer.value(options_.unix_seconds ? options_.unix_seconds() : settings_.created);
         }
-        writer.key("content_filters").null().key("error").null();
+        writer.key("content_filters").null().key("error");
+        if (error == nullptr) {
+            writer.null();
+        } else {
+            writer.begin_object().key("code").value(error->type);
+            writer.key("message").value(error->message).end_object();
+        }
         writer.key("frequency_penalty").value(0.0).key("incomplete_details");
         if (reason == nullptr) {
             writer.null();
@@ -336,7 +353,7 @@ class ResponsesAnswer : public AnswerBuilder {
         }
         write_limits(writer);
         writer.key("output").begin_array();
-        if (last != nullptr) {
+        if (status != Status::in_progress) {
             for (const std::string& item : output_)
                 writer.raw(item);
         }
