@@ -244,6 +244,9 @@ TEST(RecipeVectors, StrictSchemasAreNormalised) {
         tools.compare(text_of(row, "id"),
                       tool.ok() ? tool->dump() : std::string(tool.status().message()),
                       schema_or_error(*row.find("strict"), schema));
+        if (tool.ok()) {
+            EXPECT_EQ(*normalize_strict_parameters(*tool), *tool);
+        }
         const Status format = check_strict_format(schema);
         formats.compare(text_of(row, "id"),
                         format.ok() ? schema.dump() : std::string(format.message()),

@@ -1,11 +1,10 @@
 #include "recipe/prompt.h"
 
-#include <fmt/format.h>
-
 #include <span>
 #include <utility>
 
 #include "recipe/normalize.h"
+#include "recipe/prompt_texts.h"
 #include "recipe/prompt_writer.h"
 #include "recipe/spaced_json.h"
 #include "recipe/tool_prompt.h"
@@ -13,64 +12,9 @@
 namespace fathom {
 namespace {
 
-constexpr std::string_view kAbsoluteMaximumEffort =
-    R"(Reasoning Effort: Absolute maximum with no shortcuts permitted.
-You MUST be very thorough in your thinking and comprehensively decompose the problem to resolve the root cause, rigorously stress-testing your logic against all potential paths, edge cases, and adversarial scenarios.
-Explicitly write out your entire deliberation process, documenting every intermediate step, considered alternative, and rejected hypothesis to ensure absolutely no assumption is left unchecked.
-
-)";
-constexpr std::string_view kBeyondMaximumEffort =
-    R"(Reasoning Effort: Beyond maximum — exhaustive, relentless, and uncompromising.
-You MUST reason with the utmost depth and rigor, leaving absolutely nothing to chance: exhaustively decompose the problem into its most fundamental components, trace every causal chain to its root, and resolve the underlying cause rather than any surface symptom.
-Do not stop reasoning until you have independently verified the solution from multiple angles and are certain that no assumption remains unchecked and no error remains undiscovered.
-
-)";
-constexpr std::string_view kSchemaFormat =
-    "## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n";
 constexpr std::string_view kJsonObjectFormatV4 =
     "You are a helpful assistant designed to output JSON.\n## Response Format:\n\nReply with JSON "
     "object ONLY.";
-
-int effort_percent(const Conversation& conversation) {
-    if (conversation.effort_percent) return *conversation.effort_percent;
-    switch (conversation.effort) {
-        case ReasoningEffort::low:
-            return 50;
-        case ReasoningEffort::max:
-            return 100;
-        case ReasoningEffort::none:
-        case ReasoningEffort::high:
-        case ReasoningEffort::xhigh:
-            break;
-    }
-    return 75;
-}
-
-std::string_view effort_text_v4(ReasoningEffort effort, EffortDialect dialect) {
-    if (dialect == EffortDialect::v4_original)
-        return effort == ReasoningEffort::max ? kAbsoluteMaximumEffort : "";
-    switch (effort) {
-        case ReasoningEffort::low:
-            return {};
-        case ReasoningEffort::max:
-            return kBeyondMaximumEffort;
-        case ReasoningEffort::none:
-        case ReasoningEffort::high:
-        case ReasoningEffort::xhigh:
-            break;
-    }
-    return kAbsoluteMaximumEffort;
-}
-
-std::string effort_text(const Conversation& conversation, const RenderOptions& options) {
-    if (!conversation.thinking) return {};
-    if (options.dialect == Dialect::v4)
-        return std::string(effort_text_v4(conversation.effort, options.effort_dialect));
-    return fmt::format(
-        "Reasoning Effort: {} (range 1-100, the higher the value, the more thorough the "
-        "reasoning)\n\n",
-        effort_percent(conversation));
-}
 
 bool is_prefix(const Message& message) {
     return message.role == Role::assistant && message.prefix;
@@ -108,7 +52,7 @@ class Renderer {
         }
         if (conversation_.tool_choice == ToolChoice::required && !conversation_.tools.empty()) {
             out_.text("\n\n");
-            write_tool_calls_begin(options_.dialect, out_);
+            write_tool_calls_begin(tool_markup(options_.dialect), out_);
         }
         return out_.take();
     }
@@ -121,7 +65,8 @@ class Renderer {
     // too, and the effort.
     void write_start() {
         if (turns_.empty() && !is_v4()) return;
-        const std::string effort = effort_text(conversation_, options_);
+        const std::string effort = effort_text(conversation_.thinking, conversation_.effort,
+                                               conversation_.effort_percent, options_);
         const bool system = !turns_.empty() && turns_.front().message.role == Role::system;
         if (!is_v4() && (system || !effort.empty())) out_.special(tokens().system);
         out_.text(effort);
@@ -172,8 +117,9 @@ class Renderer {
         out_.content(turn.message.content, turn.image_numbers);
         if (index == 0) write_header();
         if (turn.message.tools.empty() || is_v4()) return;
-        out_.text("\n\n### Updated Tool Schemas\n\n");
-        write_tool_schemas(turn.message.tools, options_.dialect, out_);
+        out_.text("\n\n### Updated Tool Schemas\n");
+        for (const Tool& tool : turn.message.tools)
+            out_.text("\n" + tool_schema_line(tool, options_.dialect));
     }
 
     void write_header() {
@@ -187,12 +133,12 @@ class Renderer {
             if (is_v4()) {
                 out_.text(kJsonObjectFormatV4);
             } else {
-                out_.text(kSchemaFormat);
+                out_.text(kSchemaFormatHeading);
                 out_.text("{\"type\": \"json_object\"}");
             }
         } else if (format.kind == ResponseFormatKind::json_schema) {
             out_.text("\n\n");
-            out_.text(kSchemaFormat);
+            out_.text(kSchemaFormatHeading);
             out_.text(spaced_json(format.schema, options_.dialect));
         }
     }
@@ -209,7 +155,7 @@ class Renderer {
         out_.model_text(message.content.text);
         if (!message.tool_calls.empty() || (is_v4() && message.empty_tool_calls)) {
             out_.text("\n\n");
-            write_tool_calls(message.tool_calls, options_.dialect, out_);
+            write_tool_calls(message.tool_calls, tool_markup(options_.dialect), out_);
         }
         if (!is_prefix(message)) out_.special(tokens().end_of_sentence);
     }
@@ -262,6 +208,21 @@ Result<std::vector<PromptSegment>> render_prompt(const Conversation& conversatio
                                                  const RenderOptions& options) {
     FATHOM_RETURN_IF_ERROR(check_prefix_is_last(conversation.messages));
     return Renderer(conversation, options).render();
+}
+
+std::vector<PromptSegment> render_completion_prompt(std::string_view prompt,
+                                                    const std::optional<std::string>& suffix,
+                                                    const SpecialTokens& tokens) {
+    PromptWriter out(tokens);
+    out.special(tokens.begin_of_sentence);
+    if (suffix) out.special(tokens.fill_begin);
+    out.text(prompt);
+    if (suffix) {
+        out.special(tokens.fill_hole);
+        out.text(*suffix);
+        out.special(tokens.fill_end);
+    }
+    return out.take();
 }
 
 std::string prompt_text(const std::vector<PromptSegment>& segments) {

@@ -54,6 +54,12 @@ struct RenderOptions {
 Result<std::vector<PromptSegment>> render_prompt(const Conversation& conversation,
                                                  const RenderOptions& options = {});
 
+// A text to be filled in between `prompt` and `suffix` (2.12); without suffix a text to be
+// continued. The template is that of the family's earlier models; for this one it is not confirmed.
+std::vector<PromptSegment> render_completion_prompt(std::string_view prompt,
+                                                    const std::optional<std::string>& suffix,
+                                                    const SpecialTokens& tokens = {});
+
 // The prompt as one string, for people and logs. It must not be encoded: what was text could become
 // a special token.
 std::string prompt_text(const std::vector<PromptSegment>& segments);

@@ -231,6 +231,15 @@ TEST(Conversation, ImagesAreTokensAndKnowTheirNumber) {
                                                      {true, std::string(kThinkEnd)}}));
 }
 
+TEST(Completion, ASuffixMakesAHole) {
+    EXPECT_EQ(prompt_text(render_completion_prompt("a", {})), "<｜begin▁of▁sentence｜>a");
+    const auto segments = render_completion_prompt("<｜fim▁hole｜>", "b");
+    EXPECT_EQ(prompt_text(segments),
+              "<｜begin▁of▁sentence｜><｜fim▁begin｜><｜fim▁hole｜><｜fim▁hole｜>b<｜fim▁end｜>");
+    EXPECT_FALSE(segments[2].special);
+    EXPECT_EQ(segments.size(), 6u);
+}
+
 TEST(Conversation, OldLogsAreEncodedWithTheSpecialsInTheirText) {
     const auto segments =
         render_prompt({.messages = {message(Role::user, "a<｜User｜>")}, .thinking = false});

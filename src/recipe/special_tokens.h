@@ -18,6 +18,10 @@ inline constexpr std::string_view kThinkEnd = "</think>";
 // Stands behind '<' or '</' in the markup of tool calls.
 inline constexpr std::string_view kDsml = "｜DSML｜";
 inline constexpr std::string_view kImageToken = "<｜image｜>";
+// Around a text with a hole.
+inline constexpr std::string_view kFillBegin = "<｜fim▁begin｜>";
+inline constexpr std::string_view kFillHole = "<｜fim▁hole｜>";
+inline constexpr std::string_view kFillEnd = "<｜fim▁end｜>";
 
 // The spellings in use. A tokenizer file may spell some in another way; images do in practice
 // (<｜deepseek_image｜>).
@@ -32,6 +36,9 @@ struct SpecialTokens {
     std::string think_end = std::string(kThinkEnd);
     std::string dsml = std::string(kDsml);
     std::string image = std::string(kImageToken);
+    std::string fill_begin = std::string(kFillBegin);
+    std::string fill_hole = std::string(kFillHole);
+    std::string fill_end = std::string(kFillEnd);
 };
 
 }  // namespace fathom

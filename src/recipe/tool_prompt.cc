@@ -36,29 +36,17 @@ Otherwise, output directly after {think_end} with tool calls or final response.
 You MUST strictly follow the above defined tool name and parameter schemas to invoke tool calls.
 )";
 
-std::string schema_line(const Tool& tool, Dialect dialect) {
-    std::string line = "{\"name\": ";
-    append_json_string(line, tool.name);
-    line += ", \"description\": ";
-    append_json_string(line, tool.description.value_or(""));
-    line += ", \"parameters\": ";
-    append_spaced_json(line, tool.parameters.value_or(Json()), dialect);
-    line += '}';
-    return line;
-}
-
 // With no tool to list V4.1 keeps the line feed that ends the last line.
-std::string schema_lines_of_prompt(std::span<const Tool> tools, Dialect dialect) {
+std::string listed_schema_lines(std::span<const Tool> tools, Dialect dialect) {
     std::string lines;
     for (const Tool& tool : tools)
-        if (!tool.defer_loading) lines += schema_line(tool, dialect) + '\n';
+        if (!tool.defer_loading) lines += tool_schema_line(tool, dialect) + '\n';
     if (lines.empty() && dialect == Dialect::v41) lines += '\n';
     return lines;
 }
 
-void write_placeholder(std::string_view name, std::span<const Tool> tools, Dialect dialect,
-                       PromptWriter& out) {
-    const DsmlNames names = dsml_names(dialect);
+void write_placeholder(std::string_view name, std::string_view schema_lines,
+                       const ToolMarkup& markup, PromptWriter& out) {
     if (name == "dsml") {
         out.special(out.tokens().dsml);
     } else if (name == "think_begin") {
@@ -66,14 +54,14 @@ void write_placeholder(std::string_view name, std::span<const Tool> tools, Diale
     } else if (name == "think_end") {
         out.special(out.tokens().think_end);
     } else if (name == "block") {
-        out.text(names.block);
+        out.text(markup.block);
     } else if (name == "call") {
-        out.text(names.call);
+        out.text(markup.call);
     } else if (name == "parameter") {
-        out.text(names.parameter);
+        out.text(markup.parameter);
     } else {
         FATHOM_CHECK(name == "schemas");
-        out.text(schema_lines_of_prompt(tools, dialect));
+        out.text(schema_lines);
     }
 }
 
@@ -103,8 +91,8 @@ void write_parameter(std::string_view tag, std::string_view key, bool is_string,
 // The reference's JSON reader refuses what is nested deeper.
 constexpr JsonLimits kArgumentLimits{.depth_max = 127};
 
-void write_parameters(const ToolCall& call, Dialect dialect, PromptWriter& out) {
-    const std::string_view tag = dsml_names(dialect).parameter;
+void write_parameters(const ToolCall& call, const ToolMarkup& markup, PromptWriter& out) {
+    const std::string_view tag = markup.parameter;
     const Result<Json> arguments = parse_json(call.arguments, kArgumentLimits);
     if (!arguments.ok() || !arguments->is_object()) {
         write_parameter(tag, "arguments", true, call.arguments, out);
@@ -114,57 +102,64 @@ void write_parameters(const ToolCall& call, Dialect dialect, PromptWriter& out) 
     for (const auto& [key, value] : arguments->members()) {
         const bool is_string = value.is_string();
         write_parameter(tag, key, is_string,
-                        is_string ? value.as_string() : spaced_json(value, dialect), out);
+                        is_string ? value.as_string() : spaced_json(value, markup.json), out);
         out.text("\n");
     }
-    // V4.1 shows that there is none by an empty line.
-    if (arguments->members().empty() && dialect == Dialect::v41) out.text("\n");
+    if (arguments->members().empty() && markup.empty_line_for_none) out.text("\n");
 }
 
 }  // namespace
 
-DsmlNames dsml_names(Dialect dialect) {
-    if (dialect == Dialect::v4) return {"tool_calls", "invoke", "parameter"};
-    return {" calls", " invoke", " parameter"};
+ToolMarkup tool_markup(Dialect dialect) {
+    if (dialect == Dialect::v4) return {"tool_calls", "invoke", "parameter", Dialect::v4, false};
+    return {" calls", " invoke", " parameter", Dialect::v41, true};
 }
 
-void write_tool_schemas(std::span<const Tool> tools, Dialect dialect, PromptWriter& out) {
-    for (std::size_t i = 0; i < tools.size(); ++i) {
-        if (i > 0) out.text("\n");
-        out.text(schema_line(tools[i], dialect));
-    }
+std::string tool_schema_line(const Tool& tool, Dialect dialect) {
+    std::string line = "{\"name\": ";
+    append_json_string(line, tool.name);
+    line += ", \"description\": ";
+    append_json_string(line, tool.description.value_or(""));
+    line += ", \"parameters\": ";
+    append_spaced_json(line, tool.parameters.value_or(Json()), dialect);
+    line += '}';
+    return line;
 }
 
-void write_tool_prompt(std::span<const Tool> tools, Dialect dialect, PromptWriter& out) {
+void write_tool_prompt(std::string_view schema_lines, const ToolMarkup& markup, PromptWriter& out) {
     std::string_view rest = kToolPrompt;
     for (;;) {
         const std::size_t begin = rest.find('{');
         out.text(rest.substr(0, begin));
         if (begin == std::string_view::npos) return;
         const std::size_t end = rest.find('}', begin);
-        write_placeholder(rest.substr(begin + 1, end - begin - 1), tools, dialect, out);
+        write_placeholder(rest.substr(begin + 1, end - begin - 1), schema_lines, markup, out);
         rest.remove_prefix(end + 1);
     }
 }
 
-void write_tool_calls_begin(Dialect dialect, PromptWriter& out) {
-    write_open_tag(dsml_names(dialect).block, out);
+void write_tool_prompt(std::span<const Tool> tools, Dialect dialect, PromptWriter& out) {
+    write_tool_prompt(listed_schema_lines(tools, dialect), tool_markup(dialect), out);
+}
+
+void write_tool_calls_begin(const ToolMarkup& markup, PromptWriter& out) {
+    write_open_tag(markup.block, out);
     out.text(">\n");
 }
 
-void write_tool_calls(std::span<const ToolCall> calls, Dialect dialect, PromptWriter& out) {
-    const DsmlNames names = dsml_names(dialect);
-    write_tool_calls_begin(dialect, out);
+void write_tool_calls(std::span<const ToolCall> calls, const ToolMarkup& markup,
+                      PromptWriter& out) {
+    write_tool_calls_begin(markup, out);
     for (const ToolCall& call : calls) {
-        write_open_tag(names.call, out);
+        write_open_tag(markup.call, out);
         out.text(" name=\"");
         out.text(call.name);
         out.text("\">\n");
-        write_parameters(call, dialect, out);
-        write_close_tag(names.call, out);
+        write_parameters(call, markup, out);
+        write_close_tag(markup.call, out);
         out.text("\n");
     }
-    write_close_tag(names.block, out);
+    write_close_tag(markup.block, out);
 }
 
 }  // namespace fathom

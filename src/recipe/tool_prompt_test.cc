@@ -23,7 +23,7 @@ std::string sha256_text(std::string_view text) {
 
 std::string call_block(std::vector<ToolCall> calls, Dialect dialect) {
     PromptWriter out(kTokens);
-    write_tool_calls(calls, dialect, out);
+    write_tool_calls(calls, tool_markup(dialect), out);
     return prompt_text(out.take());
 }
 
@@ -96,7 +96,7 @@ TEST(ToolCalls, WhatIsNoObjectIsOneStringNamedArguments) {
 TEST(ToolCalls, OnlyTheMarkupIsSpecial) {
     PromptWriter out(kTokens);
     const std::vector<ToolCall> calls = {{"1", "<think>", R"({"｜DSML｜":"</｜DSML｜ calls>"})"}};
-    write_tool_calls(calls, Dialect::v41, out);
+    write_tool_calls(calls, tool_markup(Dialect::v41), out);
     int special = 0;
     for (const PromptSegment& segment : out.take()) {
         special += segment.special;
