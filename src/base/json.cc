@@ -254,9 +254,9 @@ bool tree_from_simdjson(simdjson::dom::element element, int depth_left, Json& js
     return true;
 }
 
-// Builds the tree from Boost.JSON's events. Used where simdjson refused a text: for integers beyond
-// 64 bits, which become doubles here, and to learn where the fault is. Numbers are converted from
-// their text, since Boost.JSON's own doubles can be off by a unit in the last place.
+// Builds the tree from Boost.JSON's events. Used where simdjson refused a text (for integers beyond
+// 64 bits, which become doubles here, and to learn where the fault is) and for -0. Numbers are
+// converted from their text, since Boost.JSON's own doubles can be off by a unit in the last place.
 struct TreeBuilder {
     using ErrorCode = boost::json::error_code;
     using StringView = boost::json::string_view;
@@ -326,9 +326,9 @@ struct TreeBuilder {
     bool on_string_part(StringView part, std::size_t, ErrorCode&) { return append(part); }
     bool on_string(StringView last, std::size_t, ErrorCode&) { return add(Json(take_text(last))); }
     bool on_number_part(StringView part, ErrorCode&) { return append(part); }
-    bool on_int64(std::int64_t value, StringView, ErrorCode&) {
-        text.clear();
-        return add(Json(value));
+    bool on_int64(std::int64_t value, StringView last, ErrorCode&) {
+        const bool negative = take_text(last).front() == '-';
+        return add(value == 0 && negative ? Json(-0.0) : Json(value));
     }
     bool on_uint64(std::uint64_t value, StringView, ErrorCode&) {
         text.clear();
@@ -353,6 +353,18 @@ struct TreeBuilder {
     bool on_comment_part(StringView, ErrorCode&) { return true; }
     bool on_comment(StringView, ErrorCode&) { return true; }
 };
+
+// Whether the text may hold the number -0, which has no integer. It may also be part of a string.
+bool may_have_negative_zero(std::string_view text) {
+    for (std::size_t at = text.find("-0"); at != std::string_view::npos;
+         at = text.find("-0", at + 2)) {
+        const std::size_t end = at + 2;
+        if (end == text.size() ||
+            std::string_view(",]} \t\r\n").find(text[end]) != std::string_view::npos)
+            return true;
+    }
+    return false;
+}
 
 Result<Json> parse_with_boost(std::string_view text, const JsonLimits& limits) {
     boost::json::parse_options options;
@@ -408,7 +420,9 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
     if (failed == simdjson::UTF8_ERROR)
         return invalid_argument("JSON is not valid UTF-8 at byte {}", utf8_valid_bytes(text));
     Json json;
-    if (!failed && tree_from_simdjson(root, limits.depth_max, json)) return json;
+    if (!failed && !may_have_negative_zero(text) &&
+        tree_from_simdjson(root, limits.depth_max, json))
+        return json;
     return parse_with_boost(text, limits);
 }
 

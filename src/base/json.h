@@ -1,7 +1,8 @@
 // JSON in and out. Json is an owning tree with object keys in the order received (duplicate keys
 // keep the first position and the last value) and numbers with their exact 64-bit integer where
-// they are integers. parse_json never throws and never recurses without a limit; the library behind
-// it (simdjson, with Boost.JSON for integers beyond 64 bits) stays in json.cc.
+// they are integers (-0 is not: it is the double). parse_json never throws and never recurses
+// without a limit; the library behind it (simdjson, with Boost.JSON for integers beyond 64 bits)
+// stays in json.cc.
 //
 // JsonWriter appends compact JSON to a string: no tree, for hot paths such as streamed events.
 #pragma once
