@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -145,6 +146,28 @@ inline Conversation conversation_of(const Json& lowered,
     if (choice == "required") conversation.tool_choice = ToolChoice::required;
     conversation.response_format = response_format_of(lowered);
     return conversation;
+}
+
+// The options of a row that concern rendering.
+inline RenderOptions render_options_of(const Json& row, Dialect dialect) {
+    RenderOptions options{.dialect = dialect};
+    const Json* given = row.find("options");
+    const Json* tokens = given == nullptr ? nullptr : given->find("special_tokens");
+    if (tokens == nullptr) return options;
+    const std::map<std::string, std::string*> names = {
+        {"bos", &options.tokens.begin_of_sentence},
+        {"eos", &options.tokens.end_of_sentence},
+        {"system", &options.tokens.system},
+        {"user", &options.tokens.user},
+        {"assistant", &options.tokens.assistant},
+        {"thinking_start", &options.tokens.think_begin},
+        {"thinking_end", &options.tokens.think_end},
+        {"dsml", &options.tokens.dsml},
+        {"image", &options.tokens.image},
+    };
+    for (const auto& [name, spelling] : tokens->members())
+        *names.at(name) = spelling.as_string();
+    return options;
 }
 
 }  // namespace fathom::testing

@@ -3,7 +3,6 @@
 // how many rows fail and shows the first, and asserts the number of rows.
 #include <gtest/gtest.h>
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -22,6 +21,7 @@ using testing::conversation_of;
 using testing::golden_segments;
 using testing::marked;
 using testing::read_json_lines;
+using testing::render_options_of;
 using testing::shared_path;
 using testing::text_of;
 using testing::token_ids;
@@ -79,28 +79,6 @@ bool typed_image_spelling(const Json& lowered) {
     return false;
 }
 
-// The options of a row that concern rendering.
-RenderOptions options_of(const Json& row, Dialect dialect) {
-    RenderOptions options{.dialect = dialect};
-    const Json* given = row.find("options");
-    const Json* tokens = given == nullptr ? nullptr : given->find("special_tokens");
-    if (tokens == nullptr) return options;
-    const std::map<std::string, std::string*> names = {
-        {"bos", &options.tokens.begin_of_sentence},
-        {"eos", &options.tokens.end_of_sentence},
-        {"system", &options.tokens.system},
-        {"user", &options.tokens.user},
-        {"assistant", &options.tokens.assistant},
-        {"thinking_start", &options.tokens.think_begin},
-        {"thinking_end", &options.tokens.think_end},
-        {"dsml", &options.tokens.dsml},
-        {"image", &options.tokens.image},
-    };
-    for (const auto& [name, spelling] : tokens->members())
-        *names.at(name) = spelling.as_string();
-    return options;
-}
-
 TEST(RecipeVectors, ConversationsRenderInBothDialects) {
     FATHOM_NEED_SHARED("golden/recipe/prompts.jsonl");
     Rows v41;
@@ -126,7 +104,7 @@ TEST(RecipeVectors, LoweredRequestsRender) {
         const Json& golden = *row.find("expect");
         if (typed_image_spelling(golden)) continue;
         const bool is_v4 = text_of(golden, "model_version") == "v4";
-        const RenderOptions options = options_of(row, is_v4 ? Dialect::v4 : Dialect::v41);
+        const RenderOptions options = render_options_of(row, is_v4 ? Dialect::v4 : Dialect::v41);
         const Conversation conversation = conversation_of(golden, options.tokens.image);
         (is_v4 ? v4 : v41)
             .compare(text_of(row, "id"), rendered(conversation, options),
@@ -247,7 +225,7 @@ TEST(RecipeVectors, StrictSchemasAreNormalised) {
         if (tool.ok()) {
             EXPECT_EQ(*normalize_strict_parameters(*tool), *tool);
         }
-        const Status format = check_strict_format(schema);
+        const Status format = normalize_strict_format(schema).status();
         formats.compare(text_of(row, "id"),
                         format.ok() ? schema.dump() : std::string(format.message()),
                         schema_or_error(*row.find("format_strict"), schema));

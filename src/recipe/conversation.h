@@ -52,7 +52,7 @@ struct Tool {
     std::string name;
     std::optional<std::string> description = {};
     std::optional<Json> parameters = {};  // a JSON schema
-    bool strict = false;
+    std::optional<bool> strict = {};      // as the request has it; has no effect on the prompt
     bool defer_loading = false;  // not listed at the start; a system message announces it later
 };
 enum class ToolChoice { automatic, none, required };

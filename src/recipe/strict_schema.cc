@@ -346,12 +346,13 @@ Result<Json> normalize_strict_parameters(const Json& schema) {
     return written(*std::move(node));
 }
 
-Status check_strict_format(const Json& schema) {
-    const Result<Node> node = read_node(schema);
+Result<Json> normalize_strict_format(const Json& schema) {
+    Result<Node> node = read_node(schema);
     if (!node.ok()) return invalid_argument("Invalid json schema: {}", node.status().message());
     if (node->kind != Node::Kind::object)
         return invalid_argument("The top level of the json schema must be an object.");
-    return check_objects(*node, false);
+    FATHOM_RETURN_IF_ERROR(check_objects(*node, false));
+    return written(*std::move(node));
 }
 
 }  // namespace fathom

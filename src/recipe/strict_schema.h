@@ -17,7 +17,8 @@ namespace fathom {
 // message for the client.
 Result<Json> normalize_strict_parameters(const Json& schema);
 
-// Whether a schema may be a strict answer format. It goes on as it is.
-Status check_strict_format(const Json& schema);
+// The schema of a strict answer format, written anew for the output constraint; the prompt shows it
+// as it came.
+Result<Json> normalize_strict_format(const Json& schema);
 
 }  // namespace fathom

@@ -53,16 +53,16 @@ TEST(StrictSchema, FaultsNameWhatWasFound) {
 
 TEST(StrictSchema, AFormatNeedsPropertiesAtTheTop) {
     const auto message = [](std::string_view text) {
-        return std::string(check_strict_format(*parse_json(text)).message());
+        return std::string(normalize_strict_format(*parse_json(text)).status().message());
     };
     EXPECT_EQ(message(R"({"type":"object"})"), "An object with no properties is not allowed.");
     EXPECT_EQ(message(R"({"type":"string"})"),
               "The top level of the json schema must be an object.");
     EXPECT_EQ(message("null"),
               "Invalid json schema: one of `type`, `anyOf`, `$ref` field is required");
-    EXPECT_TRUE(
-        check_strict_format(*parse_json(R"({"type":"object","properties":{"a":{"type":"null"}}})"))
-            .ok());
+    EXPECT_TRUE(normalize_strict_format(
+                    *parse_json(R"({"type":"object","properties":{"a":{"type":"null"}}})"))
+                    .ok());
 }
 
 TEST(StrictSchema, AsDeepAsJsonMayBe) {
