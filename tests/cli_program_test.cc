@@ -345,6 +345,30 @@ TEST(CliProgram, ChatEndsWithItsInputAndRemembersTheConversation) {
     EXPECT_EQ(std::count(chat.out.begin(), chat.out.end(), '\n'), 2);
 }
 
+TEST(CliProgram, RecipeRendersTokenizesAndParses) {
+    const std::string tokenizer = std::string(kModel) + "/tokenizer.json";
+    const Outcome rendered = run({"recipe", "render", "--json", "--tokenizer", tokenizer},
+                                 R"({"model":"any","thinking":{"type":"disabled"},)"
+                                 R"("messages":[{"role":"user","content":"Hi <think>"}]})");
+    ASSERT_EQ(rendered.status, 0) << rendered.err;
+    const auto report = parse_json(rendered.out);
+    ASSERT_TRUE(report.ok());
+    EXPECT_EQ(report->find("prompt")->as_string(),
+              "<｜begin▁of▁sentence｜><｜User｜>Hi <think><｜Assistant｜></think>");
+    EXPECT_EQ(report->find("special_ranges")->items().size(), 4u) << "typed text is none";
+    const Outcome refused = run({"recipe", "render"}, R"({"model":"any","messages":[]})");
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_THAT(refused.err, HasSubstr("refused with status 400: Empty input messages"));
+
+    const Outcome ids = run({"recipe", "tokenize", "--json", "--tokenizer", tokenizer}, "Hello");
+    EXPECT_EQ(ids.status, 0) << ids.err;
+    EXPECT_THAT(ids.out, HasSubstr("\"pieces\":[\"Hello\"]"));
+    const Outcome parsed = run({"recipe", "parse", "--stop", "END"}, "why</think>So.END more");
+    EXPECT_EQ(parsed.out, "reasoning  \"why\"\ncontent    \"So.\"\nfinish     stop_sequence\n");
+    EXPECT_EQ(run({"recipe", "render", "/absent/file"}).status, 1);
+    EXPECT_EQ(run({"recipe", "dance"}).status, 1);
+}
+
 TEST(CliProgram, ChatInterruptEndsTheAnswerThenTheProgram) {
     Child child(command_line({"chat", "--model", kModel, "-n", "2000", "--temperature", "0"}));
     child.write_input("Tell me a story about a fox.\n");

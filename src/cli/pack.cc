@@ -70,7 +70,7 @@ int run_pack(const std::vector<std::string>& args) {
     ConfigSchema schema;
     schema.add("pack.output", &settings.output, "file to write; DIR/model.packed when empty");
     schema.add("pack.backend", &settings.backend, "kernels to pack for: auto, x86");
-    schema.add("pack.threads", &settings.threads, 0, 4096, "0: one per physical core");
+    schema.add("pack.threads", &settings.threads, 0, 256, "0: one per physical core");
     const Result<CommandLine> line = parse_command_line(args, schema, kSpec);
     if (!line.ok()) {
         fmt::print(stderr, "fathom pack: {}\n", line.status().message());

@@ -23,6 +23,7 @@ constexpr std::int64_t kTickUs = 100'000;
 constexpr std::int64_t kEndUs = 30'000'000;  // for cancelled requests to end
 // Left free when the KV size is chosen here: allocator slack, connections, prompts in flight.
 constexpr double kMemoryShare = 0.9;
+constexpr std::int64_t kThreadsPerProcessorMax = 4;
 constexpr std::int64_t kProbeUs = 5'000'000;
 // The end of a prompt, the end of its answer, and as many of conversations that may go on.
 constexpr std::int64_t kSnapshotsPerSequence = 4;
@@ -98,6 +99,12 @@ Result<std::shared_ptr<ComputePool>> make_pool(const StackOptions& options) {
         }
         pool.topology = std::move(wanted);
     }
+    // More threads than that only take turns: a step of thousands never ends.
+    const auto threads_max = std::max<std::int64_t>(
+        16, kThreadsPerProcessorMax * static_cast<std::int64_t>(pool.topology.cpus.size()));
+    if (options.threads > threads_max)
+        return invalid_argument("engine.threads is {}; with {} processors at most {} make sense",
+                                options.threads, pool.topology.cpus.size(), threads_max);
     pool.pin = options.pin_threads;
     pool.threads =
         std::max(1, options.threads > 0 ? static_cast<int>(options.threads) : pool.topology.cores);

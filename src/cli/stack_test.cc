@@ -45,6 +45,14 @@ TEST(MakePool, RefusesProcessorsThatItMayNotUse) {
         << pool.status().message();
 }
 
+TEST(MakePool, RefusesThreadsThatWouldOnlyTakeTurns) {
+    StackOptions options;
+    options.threads = 4096;
+    const auto pool = make_pool(options);
+    ASSERT_FALSE(pool.ok());
+    EXPECT_NE(pool.status().message().find("engine.threads is 4096"), std::string::npos);
+}
+
 TEST(TextStream, GathersWhatDoesNotFitAndLosesNothing) {
     TextStream stream;
     std::string sent;

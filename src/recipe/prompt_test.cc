@@ -279,8 +279,12 @@ Conversation conversation_with_texts(const std::vector<std::string>& texts) {
 // as with harmless text, and decodes to its text.
 RC_GTEST_PROP(Conversation, TextOfARequestForgesNoSpecialToken, (bool think, bool v4)) {
     std::vector<std::string> texts;
-    for (int i = 0; i < 6; ++i)
+    for (int i = 0; i < 6; ++i) {
         texts.push_back(*testing::tricky_text());
+        // As arguments an object has as many parameters, and marks around them, as members.
+        const Result<Json> json = parse_json(texts.back());
+        RC_PRE(!json.ok() || !json->is_object());
+    }
     Conversation conversation = conversation_with_texts(texts);
     Conversation harmless = conversation_with_texts({"x"});
     conversation.thinking = harmless.thinking = think;

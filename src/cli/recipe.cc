@@ -1,0 +1,256 @@
+// fathom recipe render|tokenize|parse [FILE]: the codec without a model. What a request's prompt
+// looks like, which ids a text has, and how generated text is read.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "recipe/output_parser.h"
+#include "recipe/prompt.h"
+#include "recipe/protocols/chat_request.h"
+#include "recipe/protocols/messages_request.h"
+#include "recipe/protocols/request_error.h"
+#include "recipe/protocols/responses_request.h"
+#include "recipe/tokenizer.h"
+
+namespace fathom {
+namespace {
+
+const CommandSpec kSpec = {
+    .usage = "fathom recipe render|tokenize|parse [FILE] [options]",
+    .summary =
+        "The codec without a model; FILE absent or - is standard input.\n"
+        "render: a request body of --protocol as the prompt that the model reads, and with\n"
+        "--tokenizer its ids. tokenize: a text's ids. parse: generated text as events.",
+    .tables = {"recipe"},
+    .aliases = {{"--protocol", "recipe.protocol"},
+                {"--tokenizer", "recipe.tokenizer"},
+                {"--dialect", "recipe.dialect"},
+                {"--special", "recipe.special"},
+                {"--thinking", "recipe.thinking"},
+                {"--tools", "recipe.tools"},
+                {"--json-mode", "recipe.json_mode"},
+                {"--stop", "recipe.stop"},
+                {"--json", "recipe.json"}},
+    .positional_max = 2};
+
+struct Recipe {
+    std::string protocol = "chat", tokenizer, dialect = "v41", thinking = "on";
+    bool special = false, tools = true, json_mode = false, json = false;
+    std::vector<std::string> stop;
+};
+
+Result<std::string> read_input(const std::vector<std::string>& words) {
+    if (words.size() < 2 || words[1] == "-")
+        return std::string(std::istreambuf_iterator<char>(std::cin), {});
+    std::ifstream file(words[1], std::ios::binary);
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    if (!file) return invalid_argument("{}: cannot be read", words[1]);
+    return text;
+}
+
+// Special tokens stand out on a terminal; elsewhere the text is as it is.
+std::string shown(std::string_view text, bool special) {
+    if (!special || ::isatty(STDOUT_FILENO) == 0) return std::string(text);
+    return fmt::format("\x1b[7;36m{}\x1b[0m", text);
+}
+
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const Recipe& recipe) {
+    if (recipe.tokenizer.empty())
+        return invalid_argument("--tokenizer FILE is needed: a tokenizer.json");
+    return Tokenizer::load(recipe.tokenizer);
+}
+
+Json ids_json(const std::vector<TokenId>& ids) {
+    Json list = Json::array();
+    for (const TokenId id : ids)
+        list.push_back(static_cast<std::int64_t>(id));
+    return list;
+}
+
+Result<LoweredRequest> lower(const std::string& body, const Recipe& recipe) {
+    LowerOptions options;
+    // Any model is known here, and speaks the dialect that was asked for unless the name says more.
+    const Result<Json> request = parse_json(body);
+    const Json* const model = request.ok() ? request->find("model") : nullptr;
+    if (model != nullptr && model->is_string())
+        options.models.emplace(model->as_string(),
+                               recipe.dialect == "v4" ? Dialect::v4 : Dialect::v41);
+    if (recipe.protocol == "messages") return lower_messages_request(body, options);
+    if (recipe.protocol == "responses") return lower_responses_request(body, options);
+    return lower_chat_request(body, options);
+}
+
+// The tokenizer's spelling where it has another.
+SpecialTokens spellings(const Tokenizer* tokenizer) {
+    constexpr const char* kOtherImage = "<｜deepseek_image｜>";
+    SpecialTokens tokens;
+    if (tokenizer != nullptr && !tokenizer->added_id(tokens.image) &&
+        tokenizer->added_id(kOtherImage))
+        tokens.image = kOtherImage;
+    return tokens;
+}
+
+Status render(const std::string& body, const Recipe& recipe) {
+    const Result<LoweredRequest> request = lower(body, recipe);
+    if (!request.ok()) {
+        const RequestError refused = request_error(request.status());
+        if (recipe.json) fmt::print("{}\n", refused.body);
+        return error(request.status().code(), "refused with status {}: {}", refused.http_status,
+                     request.status().message());
+    }
+    std::shared_ptr<const Tokenizer> tokenizer;
+    if (!recipe.tokenizer.empty()) {
+        FATHOM_ASSIGN(tokenizer, load_tokenizer(recipe));
+    }
+    RenderOptions options;
+    options.dialect = request->dialect;
+    options.tokens = spellings(tokenizer.get());
+    FATHOM_ASSIGN(const std::vector<PromptSegment> segments,
+                  render_prompt(request->conversation, options));
+    std::vector<TokenId> ids;
+    if (tokenizer != nullptr) {
+        FATHOM_ASSIGN(ids, encode_prompt(segments, *tokenizer));
+    }
+    if (!recipe.json) {
+        for (const PromptSegment& segment : segments)
+            fmt::print("{}", shown(segment.text, segment.special));
+        fmt::print("\n");
+        if (tokenizer != nullptr) fmt::print(stderr, "{} tokens\n", ids.size());
+        return {};
+    }
+    Json report = Json::object(), ranges = Json::array();
+    std::int64_t at = 0;
+    for (const PromptSegment& segment : segments) {
+        const auto end = at + static_cast<std::int64_t>(segment.text.size());
+        if (segment.special) ranges.push_back(Json(Json::Array{at, end}));
+        at = end;
+    }
+    report.set("model", request->model);
+    report.set("thinking", request->conversation.thinking);
+    report.set("prompt", prompt_text(segments));
+    report.set("special_ranges", std::move(ranges));
+    report.set("images", static_cast<std::int64_t>(request->image_sources.size()));
+    if (tokenizer != nullptr) report.set("ids", ids_json(ids));
+    fmt::print("{}\n", report.dump());
+    return {};
+}
+
+Status tokenize(const std::string& text, const Recipe& recipe) {
+    FATHOM_ASSIGN(const std::shared_ptr<const Tokenizer> tokenizer, load_tokenizer(recipe));
+    const std::vector<TokenId> ids = tokenizer->encode(text, recipe.special);
+    if (recipe.json) {
+        Json report = Json::object(), pieces = Json::array();
+        for (const TokenId id : ids)
+            pieces.push_back(tokenizer->decode(std::span(&id, 1)));
+        report.set("ids", ids_json(ids));
+        report.set("pieces", std::move(pieces));
+        fmt::print("{}\n", report.dump());
+        return {};
+    }
+    for (const TokenId id : ids) {
+        const std::string piece = tokenizer->decode(std::span(&id, 1));
+        const auto added = tokenizer->added_id(piece);
+        fmt::print("{:>7}  {}\n", id, shown(Json(piece).dump(), added && *added == id));
+    }
+    fmt::print(stderr, "{} tokens of {} bytes\n", ids.size(), text.size());
+    return {};
+}
+
+const char* kind_name(OutputEvent::Kind kind) {
+    constexpr const char* kNames[] = {"start",     "content",   "reasoning",
+                                      "tool_call", "arguments", "finish"};
+    return kNames[static_cast<std::size_t>(kind)];
+}
+
+const char* finish_name(OutputFinish finish) {
+    constexpr const char* kNames[] = {"stop", "stop_sequence", "tool_calls", "length",
+                                      "content_filter"};
+    return kNames[static_cast<std::size_t>(finish)];
+}
+
+Status parse(const std::string& text, const Recipe& recipe) {
+    ParsingOptions options;
+    options.parse_tool_calls = recipe.tools;
+    options.parse_json_output = recipe.json_mode;
+    options.thinking_initial_stage =
+        recipe.thinking == "on" ? ThinkingStage::reasoning_start : ThinkingStage::none;
+    options.stop_sequences = recipe.stop;
+    OutputParser parser(options);
+    OutputParser::Events events;
+    parser.push(TextChunk{.content = text, .content_tokens = 0}, events);
+    parser.end(events);
+    for (const OutputEvent& event : events) {
+        if (event.kind == OutputEvent::Kind::start) continue;
+        const bool is_end = event.kind == OutputEvent::Kind::finish;
+        if (recipe.json) {
+            Json line = Json::object();
+            line.set("kind", kind_name(event.kind));
+            line.set("text", event.text);
+            if (is_end) line.set("finish", finish_name(event.finish));
+            fmt::print("{}\n", line.dump());
+        } else {
+            fmt::print("{:<10} {}\n", kind_name(event.kind),
+                       is_end ? finish_name(event.finish) : Json(event.text).dump());
+        }
+    }
+    return {};
+}
+
+Status run(const std::vector<std::string>& words, const Recipe& recipe) {
+    using Part = Status (*)(const std::string&, const Recipe&);
+    struct Named {
+        const char* name;
+        Part part;
+    };
+    for (const Named& known : {Named{"render", render}, {"tokenize", tokenize}, {"parse", parse}}) {
+        if (words[0] != known.name) continue;
+        FATHOM_ASSIGN(const std::string input, read_input(words));
+        return known.part(input, recipe);
+    }
+    return invalid_argument("\"{}\" is none of render, tokenize, parse", words[0]);
+}
+
+}  // namespace
+
+int run_recipe(const std::vector<std::string>& args) {
+    Recipe recipe;
+    ConfigSchema schema;
+    schema.add_choice("recipe.protocol", &recipe.protocol, {"chat", "messages", "responses"},
+                      "render: whose request body it is");
+    schema.add("recipe.tokenizer", &recipe.tokenizer, "a tokenizer.json");
+    schema.add_choice("recipe.dialect", &recipe.dialect, {"v41", "v4"},
+                      "render: how a model of another name is written to");
+    schema.add("recipe.special", &recipe.special,
+               "tokenize: special tokens spelled in the text are special");
+    schema.add_choice("recipe.thinking", &recipe.thinking, {"on", "off"},
+                      "parse: whether the text begins inside a thinking section");
+    schema.add("recipe.tools", &recipe.tools, "parse: tool calls are recognised");
+    schema.add("recipe.json_mode", &recipe.json_mode, "parse: only the JSON of the content");
+    schema.add("recipe.stop", &recipe.stop, "parse: a stop sequence; may be repeated");
+    schema.add("recipe.json", &recipe.json, "JSON instead of text; parse: one line an event");
+    const Result<CommandLine> line = parse_command_line(args, schema, kSpec);
+    if (!line.ok()) {
+        fmt::print(stderr, "fathom recipe: {}\n", line.status().message());
+        return kExitUsage;
+    }
+    if (line->help || line->positional.empty()) {
+        fmt::print("{}", help_text(schema, kSpec));
+        return line->help ? kExitOk : kExitUsage;
+    }
+    const Status status = run(line->positional, recipe);
+    if (status.ok()) return kExitOk;
+    fmt::print(stderr, "fathom recipe: {}\n", status.message());
+    return kExitFailed;
+}
+
+}  // namespace fathom
