@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -50,8 +49,13 @@ struct Recipe {
 };
 
 Result<std::string> read_input(const std::vector<std::string>& words) {
-    if (words.size() < 2 || words[1] == "-")
-        return std::string(std::istreambuf_iterator<char>(std::cin), {});
+    if (words.size() < 2 || words[1] == "-") {
+        std::string text;
+        char part[4096];
+        while (const std::size_t count = std::fread(part, 1, sizeof part, stdin))
+            text.append(part, count);
+        return text;
+    }
     std::ifstream file(words[1], std::ios::binary);
     std::string text(std::istreambuf_iterator<char>(file), {});
     if (!file) return invalid_argument("{}: cannot be read", words[1]);
