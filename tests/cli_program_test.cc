@@ -346,7 +346,7 @@ TEST(CliProgram, ChatEndsWithItsInputAndRemembersTheConversation) {
 }
 
 TEST(CliProgram, RecipeRendersTokenizesAndParses) {
-    const std::string tokenizer = std::string(kModel) + "/tokenizer.json";
+    const std::string tokenizer = source_path("models/tiny/tokenizer.json");
     const Outcome rendered = run({"recipe", "render", "--json", "--tokenizer", tokenizer},
                                  R"({"model":"any","thinking":{"type":"disabled"},)"
                                  R"("messages":[{"role":"user","content":"Hi <think>"}]})");
