@@ -1,5 +1,5 @@
 // Memory in huge pages, as far as the system has any: weights and KV pages are read all over, and
-// with pages of 4 KiB looking up where they lie costs more than reading them (cpu-kernels.md 2.2).
+// on a virtual machine looking up where pages of 4 KiB lie can cost more than reading them.
 #pragma once
 
 #include <cstddef>

@@ -1,16 +1,14 @@
 #include "base/machine_limits.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <numeric>
 #include <vector>
 
 #include "base/check.h"
+#include "base/huge_memory.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -170,17 +168,11 @@ double peak_bf16_flops(ComputePool& pool) {
     return rate(pool, [] { return run_bf16_flops(kSteps); });
 }
 
-void ReadProbe::Free::operator()(std::byte* p) const {
-    std::free(p);
-}
-
 ReadProbe::ReadProbe(ComputePool& pool, std::int64_t bytes) : pool_(pool) {
     const std::int64_t unit = kReadUnit * pool.threads();
     bytes_ = (bytes + unit - 1) / unit * unit;
-    memory_.reset(static_cast<std::byte*>(
-        std::aligned_alloc(std::size_t{2} << 20, static_cast<std::size_t>(bytes_))));
+    memory_ = map_huge_memory(bytes_);
     FATHOM_CHECK(memory_ != nullptr, "no memory for the read probe");
-    madvise(memory_.get(), static_cast<std::size_t>(bytes_), MADV_HUGEPAGE);
     pool_.run_shares(bytes_ / kReadUnit, [&](std::int64_t begin, std::int64_t end) {
         std::memset(memory_.get() + begin * kReadUnit, 1,
                     static_cast<std::size_t>((end - begin) * kReadUnit));

@@ -38,13 +38,10 @@ class ReadProbe {
     std::int64_t read_some();
 
   private:
-    struct Free {
-        void operator()(std::byte* p) const;
-    };
     ComputePool& pool_;
     std::int64_t bytes_;
     std::int64_t next_ = 0;  // of read_some
-    std::unique_ptr<std::byte, Free> memory_;
+    std::shared_ptr<std::byte> memory_;
 };
 
 // The least of `repeats` durations of one call, in seconds.

@@ -41,7 +41,7 @@ struct StackOptions {
     std::string prefill = "tail";       // exact | tail | halo
     std::int64_t snapshot_mib = -1;     // of window snapshots; -1: four for each sequence
     std::int64_t snapshot_life_s = 180;
-    // Times of steps: a file of `fathom calibrate`; empty: a probe of half a second at start;
+    // Times of steps: a file of `fathom calibrate`; empty: a probe of some seconds at start;
     // "rows": none, steps are limited by rows alone.
     std::string cost_model;
     std::int64_t step_budget_ms = 250;
