@@ -9,12 +9,18 @@
 
 namespace fathom {
 
+// Whose behaviour is wanted where the reference refuses or overrides what a request asks for.
+// `reference` is that of the public component, byte for byte; `open` gives the same wherever the
+// reference accepts, takes more than it does, and lets the request's sampling values hold. Each
+// difference is a row of docs/codec_profiles.md.
+enum class Profile { open, reference };
 // An assistant message with tool calls but without its reasoning, in thinking mode (recipe.md 2.8).
 enum class MissingReasoning { fill_empty, reject };
 // Tools and history blocks of tools that a server would have to run itself (recipe.md 4.4, 4.5).
 enum class ServerTools { drop, reject };
 
 struct LowerOptions {
+    Profile profile = Profile::reference;
     // Names that a request may ask for, and how each model's prompt is written.
     std::map<std::string, Dialect, std::less<>> models = {
         {"DeepSeek-V4-Pro", Dialect::v4},

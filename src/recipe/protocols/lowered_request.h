@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "recipe/conversation.h"
@@ -35,11 +36,32 @@ struct InferenceSettings {
     OutputConstraint output_constraint = {};
 };
 
+// What requests may ask for in the profile `open` alone; elsewhere each keeps its value here.
+// Ranges are checked in lowering, except what only the tokenizer knows (that an id exists).
+struct OpenSettings {
+    std::int64_t choices = 1;                                      // Chat `n`, 1..16
+    double frequency_penalty = 0.0;                                // [-2, 2]
+    double presence_penalty = 0.0;                                 // [-2, 2]
+    double repetition_penalty = 1.0;                               // [0.01, 10]
+    std::vector<std::pair<std::int64_t, double>> logit_bias = {};  // id, [-100, 100]; ascending ids
+    std::vector<std::int64_t> allowed_token_ids = {};              // empty: all
+    std::int64_t top_k = 0;                                        // 0: off
+    double min_p = 0.0;                                            // [0, 1]
+    std::int64_t min_tokens = 0;
+    bool ignore_eos = false;
+    bool logprobs_processed = false;               // `logprobs_mode`: processed instead of raw
+    std::optional<std::string> prefix_cache = {};  // any, exact, none
+    std::string cache_salt = {};
+    std::string previous_response_id = {};  // Responses; the server puts its input in front
+    bool store = true;                      // Responses: may be named by a later request
+};
+
 struct LoweredRequest {
     std::string model;  // as asked for
     Dialect dialect = Dialect::v41;
     Conversation conversation;
     InferenceSettings inference;
+    OpenSettings open;
     ParsingOptions parsing;
     bool stream = false;
     bool include_usage = false;  // Chat: usage on every chunk of a stream
