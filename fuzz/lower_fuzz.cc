@@ -21,6 +21,11 @@ void check_lowered(const LoweredRequest& request) {
     FATHOM_CHECK(inference.top_p > 0 && inference.top_p <= 1);
     FATHOM_CHECK(!inference.max_tokens || *inference.max_tokens >= 1);
     FATHOM_CHECK(!inference.top_logprobs || *inference.top_logprobs <= 20);
+    const OpenSettings& open = request.open;
+    FATHOM_CHECK(open.choices >= 1 && open.choices <= 16 && open.top_k >= 0);
+    FATHOM_CHECK(open.min_p >= 0 && open.min_p <= 1 && open.min_tokens >= 0);
+    for (const auto& [id, bias] : open.logit_bias)
+        FATHOM_CHECK(id >= 0 && bias >= -100 && bias <= 100);
     const auto prompt = render_prompt(request.conversation, {.dialect = request.dialect});
     FATHOM_CHECK(prompt.ok());
     std::size_t images = 0;
@@ -48,6 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     options.default_thinking = (data[0] & 1) != 0;
     if ((data[0] & 2) != 0) options.missing_reasoning = MissingReasoning::reject;
     if ((data[0] & 4) != 0) options.messages_web_search = ServerTools::drop;
+    if ((data[0] & 8) != 0) options.profile = Profile::open;
     const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
     check(lower_chat_request(body, options));
     check(lower_messages_request(body, options));

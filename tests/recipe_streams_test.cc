@@ -237,7 +237,7 @@ ResponsesEcho echo_of(const Json& body) {
     if (const Json& limit = member(body, "max_output_tokens"); limit.is_integer()) {
         echo.max_output_tokens = limit.as_int64();
     }
-    echo.reasoning_effort = optional_text(member(member(body, "reasoning"), "effort"));
+    echo.reasoning_effort = member(member(body, "reasoning"), "effort");
     echo.reasoning_summary = optional_text(member(member(body, "reasoning"), "summary"));
     const auto number = [&](const char* key) {
         const Json& value = member(body, key);

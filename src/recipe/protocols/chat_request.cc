@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "recipe/protocols/lower_common.h"
+#include "recipe/protocols/open_settings.h"
 
 namespace fathom {
 namespace {
@@ -20,6 +21,7 @@ struct ChatFields {
     bool include_usage = false;
     bool stream = false;
     std::optional<std::uint64_t> n, max_tokens, seed, top_logprobs;
+    std::optional<std::uint64_t> max_completion_tokens;  // open
     std::optional<float> frequency_penalty, presence_penalty;
     Sampling sampling;
     std::optional<bool> logprobs;
@@ -27,7 +29,7 @@ struct ChatFields {
     FormatSchema schema;
     std::string regex;
     std::optional<bool> thinking;
-    std::optional<NamedEffort> effort;
+    std::optional<RequestedEffort> effort;
 };
 
 Result<RequestedChoice> read_tool_choice(Json* value) {
@@ -102,7 +104,7 @@ Status read_stream(Fields& body, ChatFields& chat) {
     return {};
 }
 
-Result<ChatFields> read_fields(Fields& body) {
+Result<ChatFields> read_fields(Fields& body, Profile profile) {
     ChatFields chat;
     FATHOM_ASSIGN(chat.tool_choice, read_tool_choice(body.find("tool_choice")));
     FATHOM_RETURN_IF_ERROR(read_stops(body.find("stop"), chat));
@@ -119,7 +121,11 @@ Result<ChatFields> read_fields(Fields& body) {
     FATHOM_ASSIGN(chat.sampling.top_p, body.optional_float("top_p"));
     FATHOM_ASSIGN(chat.thinking,
                   read_thinking(body.find("thinking"), "struct ChatCompletionThinking"));
-    FATHOM_ASSIGN(chat.effort, read_effort(body.find("reasoning_effort")));
+    FATHOM_ASSIGN(chat.effort,
+                  read_effort(body.find("reasoning_effort"), "reasoning_effort", profile));
+    if (profile == Profile::reference) return chat;
+    FATHOM_ASSIGN(chat.max_completion_tokens,
+                  body.optional_unsigned("max_completion_tokens", UINT32_MAX, "u32"));
     return chat;
 }
 
@@ -150,19 +156,17 @@ Result<std::vector<Tool>> lower_tools(Fields& body) {
 // without a result.
 class MessageReader {
   public:
-    explicit MessageReader(Dialect dialect) : dialect_(dialect) {}
+    MessageReader(Dialect dialect, Profile profile) : dialect_(dialect), profile_(profile) {}
 
     Status read(Json& item, std::size_t index, bool is_last) {
-        static constexpr std::array<std::string_view, 5> kRoles = {"system", "user", "assistant",
-                                                                   "tool", "latest_reminder"};
         index_ = index;
         FATHOM_ASSIGN(Fields fields,
                       Fields::of(item, "internally tagged enum ChatCompletionRequestMessage"));
-        FATHOM_ASSIGN(const std::size_t role, fields.variant("role", kRoles));
+        FATHOM_ASSIGN(const Role role, read_role(fields));
         FATHOM_RETURN_IF_ERROR(fields.optional_string("name").status());
         LoweredMessage lowered;
         Message& message = lowered.message;
-        message.role = static_cast<Role>(role);
+        message.role = role;
         if (message.role != Role::tool) FATHOM_RETURN_IF_ERROR(check_all_answered());
         switch (message.role) {
             case Role::system:
@@ -198,6 +202,21 @@ class MessageReader {
   private:
     std::string path() const { return fmt::format(".messages[{}]", index_); }
 
+    // A developer speaks as the system does where the dialect has that: V4 only at the start.
+    Result<Role> read_role(Fields& fields) {
+        static constexpr std::array<std::string_view, 6> kRoles = {
+            "system", "user", "assistant", "tool", "latest_reminder", "developer"};
+        const std::span<const std::string_view> known(kRoles);
+        FATHOM_ASSIGN(const std::size_t role,
+                      fields.variant("role", known.first(profile_ == Profile::open ? 6 : 5)));
+        const bool is_developer = kRoles[role] == "developer";
+        const bool is_system =
+            kRoles[role] == "system" || (is_developer && (dialect_ == Dialect::v41 || at_start_));
+        at_start_ = at_start_ && is_system;
+        if (is_system) return Role::system;
+        return is_developer ? Role::user : static_cast<Role>(role);
+    }
+
     Status read_content(Fields& fields, LoweredMessage& lowered) {
         FATHOM_ASSIGN(Json * content, fields.required("content"));
         return read_content(*content, lowered);
@@ -230,8 +249,8 @@ class MessageReader {
         }
         if (kTypes[type] == "file") {
             FATHOM_ASSIGN(Json * file, fields.required("file"));
-            FATHOM_RETURN_IF_ERROR(Fields::of(*file, "struct ChatCompletionFile").status());
-            return invalid_argument("{}: file must have a file_id or file_data", path());
+            FATHOM_ASSIGN(Fields members, Fields::of(*file, "struct ChatCompletionFile"));
+            return read_file(members, role, blocks);
         }
         FATHOM_ASSIGN(Json * image, fields.required("image_url"));
         FATHOM_ASSIGN(Fields members, Fields::of(*image, "struct ChatCompletionImageUrl"));
@@ -244,6 +263,24 @@ class MessageReader {
             return {};
         }
         FATHOM_ASSIGN(ImageSource source, image_from_url(std::move(url), detail, path()));
+        blocks.add_image(std::move(source));
+        return {};
+    }
+
+    // A picture, whole in `file_data`.
+    Status read_file(Fields& file, Role role, ContentBlocks& blocks) {
+        const bool open = profile_ == Profile::open;
+        if (open && file.present("file_id") != nullptr) return file_id_unsupported(path());
+        if (!open || file.present("file_data") == nullptr)
+            return invalid_argument("{}: file must have a file_id or file_data", path());
+        FATHOM_ASSIGN(std::string data, file.string("file_data"));
+        if (role == Role::assistant)
+            return invalid_argument("Image in assistant message is not supported");
+        if (dialect_ == Dialect::v4) {
+            blocks.add_image({});
+            return {};
+        }
+        FATHOM_ASSIGN(ImageSource source, image_from_file_data(std::move(data), path()));
         blocks.add_image(std::move(source));
         return {};
     }
@@ -318,15 +355,18 @@ class MessageReader {
 
   private:
     Dialect dialect_;
+    Profile profile_;
+    bool at_start_ = true;  // only the system has spoken
     std::size_t index_ = 0;
     std::set<std::string> open_calls_;
 };
 
 Result<std::vector<LoweredMessage>> lower_messages(Fields& body, bool has_tools,
-                                                   const ChatFields& chat, Dialect dialect) {
+                                                   const ChatFields& chat, Dialect dialect,
+                                                   Profile profile) {
     FATHOM_ASSIGN(Json::Array * items, body.array("messages"));
     if (items->empty()) return invalid_argument("Empty input messages");
-    MessageReader reader(dialect);
+    MessageReader reader(dialect, profile);
     for (std::size_t i = 0; i < items->size(); ++i)
         FATHOM_RETURN_IF_ERROR(reader.read((*items)[i], i, i + 1 == items->size()));
     FATHOM_RETURN_IF_ERROR(reader.check_all_answered());
@@ -376,8 +416,7 @@ Status check_ranges(const ChatFields& chat, bool thinking, const LowerOptions& o
     FATHOM_RETURN_IF_ERROR(check_stop_sequences(chat.stops, chat.stops_are_list));
     if (chat.has_stream_options && !chat.stream)
         return invalid_argument("stream_options should be set along with stream = true");
-    if (chat.n.value_or(1) != 1)
-        return invalid_argument("Invalid n value (currently only n = 1 is supported)");
+    FATHOM_RETURN_IF_ERROR(check_choices(chat.n.value_or(1), options.profile));
     FATHOM_RETURN_IF_ERROR(check_penalty(chat.presence_penalty, "presence_penalty"));
     FATHOM_RETURN_IF_ERROR(check_penalty(chat.frequency_penalty, "frequency_penalty"));
     FATHOM_RETURN_IF_ERROR(check_temperature(chat.sampling));
@@ -389,6 +428,8 @@ Status check_ranges(const ChatFields& chat, bool thinking, const LowerOptions& o
     }
     FATHOM_RETURN_IF_ERROR(check_top_logprobs(chat.top_logprobs));
     FATHOM_RETURN_IF_ERROR(check_max_tokens(chat.max_tokens, thinking, options));
+    FATHOM_RETURN_IF_ERROR(
+        check_max_tokens(chat.max_completion_tokens, thinking, options, "max_completion_tokens"));
     if (chat.seed.value_or(0) > static_cast<std::uint64_t>(INT64_MAX))
         return invalid_argument("Invalid seed value, the valid range of seed is [0, 2^63)");
     return {};
@@ -396,7 +437,8 @@ Status check_ranges(const ChatFields& chat, bool thinking, const LowerOptions& o
 
 void settle_settings(ChatFields& chat, LoweredRequest& request) {
     InferenceSettings& inference = request.inference;
-    if (chat.max_tokens) inference.max_tokens = static_cast<std::int64_t>(*chat.max_tokens);
+    const auto max_tokens = chat.max_tokens ? chat.max_tokens : chat.max_completion_tokens;
+    if (max_tokens) inference.max_tokens = static_cast<std::int64_t>(*max_tokens);
     if (chat.seed) inference.seed = static_cast<std::int64_t>(*chat.seed);
     if (chat.top_logprobs) inference.top_logprobs = static_cast<int>(*chat.top_logprobs);
     inference.logprobs = chat.logprobs.value_or(false);
@@ -410,16 +452,17 @@ void settle_settings(ChatFields& chat, LoweredRequest& request) {
 Result<LoweredRequest> lower_chat_request(std::string_view body, const LowerOptions& options) {
     FATHOM_ASSIGN(Json json, parse_request_body(body, "struct ChatCompletionRequest"));
     FATHOM_ASSIGN(Fields fields, Fields::of(json, "struct ChatCompletionRequest"));
-    FATHOM_ASSIGN(ChatFields chat, read_fields(fields));
+    FATHOM_ASSIGN(ChatFields chat, read_fields(fields, options.profile));
     LoweredRequest request;
     Conversation& conversation = request.conversation;
     FATHOM_RETURN_IF_ERROR(fields.required("messages").status());
     FATHOM_ASSIGN(request.model, fields.string("model"));
     FATHOM_ASSIGN(request.dialect, dialect_of_model(request.model, options));
-    settle_thinking(chat.thinking, chat.effort, options, conversation);
+    FATHOM_RETURN_IF_ERROR(settle_thinking(chat.thinking, chat.effort, options, request));
     FATHOM_ASSIGN(conversation.tools, lower_tools(fields));
     FATHOM_ASSIGN(std::vector<LoweredMessage> messages,
-                  lower_messages(fields, !conversation.tools.empty(), chat, request.dialect));
+                  lower_messages(fields, !conversation.tools.empty(), chat, request.dialect,
+                                 options.profile));
     FATHOM_RETURN_IF_ERROR(settle_reasoning(messages, conversation.thinking,
                                             options.missing_reasoning, "reasoning_content"));
     FATHOM_RETURN_IF_ERROR(settle_format(chat, messages, request));
@@ -427,7 +470,11 @@ Result<LoweredRequest> lower_chat_request(std::string_view body, const LowerOpti
     FATHOM_RETURN_IF_ERROR(check_ranges(chat, conversation.thinking, options));
     place_messages(std::move(messages), request);
     settle_settings(chat, request);
-    settle_generation(chat.sampling, request);
+    settle_generation(chat.sampling, options.profile, request);
+    if (options.profile == Profile::open) {
+        request.open.choices = static_cast<std::int64_t>(chat.n.value_or(1));
+        FATHOM_RETURN_IF_ERROR(read_open_settings(fields, request));
+    }
     return request;
 }
 

@@ -39,7 +39,14 @@ std::string described(const Json& value) {
     return "value";
 }
 
-std::string listed(std::span<const std::string_view> names) {
+}  // namespace
+
+std::string shown_value(const Json& value) {
+    return value.is_string() ? Json(shown(value.as_string())).dump()
+                             : std::string(shown(value.dump()));
+}
+
+std::string listed_names(std::span<const std::string_view> names) {
     std::string text = names.size() > 2 ? "one of " : "";
     for (std::size_t i = 0; i < names.size(); ++i) {
         if (i > 0) text += names.size() == 2 ? " or " : ", ";
@@ -48,11 +55,14 @@ std::string listed(std::span<const std::string_view> names) {
     return text;
 }
 
-}  // namespace
-
 Status wrong_type(const Json& value, std::string_view expected) {
     return invalid_argument("invalid request body: invalid type: {}, expected {}", described(value),
                             expected);
+}
+
+Status wrong_type_of(std::string_view key, const Json& value, std::string_view expected) {
+    return invalid_argument("invalid request body: {}: invalid type: {}, expected {}", key,
+                            described(value), expected);
 }
 
 Status missing_field(std::string_view key) {
@@ -71,7 +81,7 @@ Result<std::size_t> json_variant(const Json& value, std::span<const std::string_
     const auto found = std::find(names.begin(), names.end(), value.as_string());
     if (found == names.end()) {
         return invalid_argument("invalid request body: unknown variant `{}`, expected {}",
-                                shown(value.as_string()), listed(names));
+                                shown(value.as_string()), listed_names(names));
     }
     return static_cast<std::size_t>(found - names.begin());
 }

@@ -21,7 +21,12 @@ Result<Json> parse_request_body(std::string_view body, std::string_view expected
 
 // "invalid request body: invalid type: integer `3`, expected a string"
 Status wrong_type(const Json& value, std::string_view expected);
+// The same for the member `key`, which it names.
+Status wrong_type_of(std::string_view key, const Json& value, std::string_view expected);
 Status missing_field(std::string_view key);
+// A value in a message: JSON, cut where it is long. Names: "one of `a`, `b`, `c`".
+std::string shown_value(const Json& value);
+std::string listed_names(std::span<const std::string_view> names);
 
 // The place of a string in a list of names.
 Result<std::size_t> json_variant(const Json& value, std::span<const std::string_view> names);

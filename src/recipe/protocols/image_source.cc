@@ -29,6 +29,13 @@ bool is_base64_digit(char c) {
            c == '/';
 }
 
+Status unsupported_image(std::string_view path) {
+    return invalid_argument(
+        "{}: You have uploaded an unsupported image. Please make sure your image is valid and has "
+        "one of the following formats: webp, png, jpeg, and gif.",
+        path);
+}
+
 Result<ImageSource> image_from_checked_url(std::string url, ImageDetail detail, std::string path) {
     if (url.size() > kUrlBytesMax) {
         return invalid_argument(
@@ -58,12 +65,8 @@ Result<ImageSource> image_from_url(std::string url, ImageDetail detail, std::str
     if (!starts_with_ignoring_case(text, kScheme) || comma == std::string_view::npos ||
         !text.substr(0, comma).ends_with(kBase64))
         return invalid_argument("{}: Unsupported image_url format", path);
-    if (!starts_with_ignoring_case(text.substr(kScheme.size()), "image/")) {
-        return invalid_argument(
-            "{}: You have uploaded an unsupported image. Please make sure your image is valid and "
-            "has one of the following formats: webp, png, jpeg, and gif.",
-            path);
-    }
+    if (!starts_with_ignoring_case(text.substr(kScheme.size()), "image/"))
+        return unsupported_image(path);
     if (!is_base64(text.substr(comma + 1)))
         return invalid_argument("{}: Invalid base64 data", path);
     return ImageSource{ImageSource::Kind::data_url, detail, std::move(path), std::move(url)};
@@ -81,6 +84,21 @@ Result<ImageSource> image_from_base64(std::string_view media_type, std::string_v
     const std::string_view type = media_type == "image/jpg" ? "image/jpeg" : media_type;
     return ImageSource{ImageSource::Kind::data_url, ImageDetail::high, std::move(path),
                        fmt::format("data:{};base64,{}", type, data)};
+}
+
+Result<ImageSource> image_from_file_data(std::string data, std::string path) {
+    if (starts_with_ignoring_case(data, "data:"))
+        return image_from_url(std::move(data), ImageDetail::high, std::move(path));
+    if (!is_base64(data)) return invalid_argument("{}: Invalid base64 data", path);
+    // How base64 begins: \x89PNG, \xff\xd8\xff, GIF8, and RIFF of whatever length.
+    static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kBeginnings = {
+        {{"iVBORw", "image/png"},
+         {"/9j/", "image/jpeg"},
+         {"R0lGOD", "image/gif"},
+         {"UklGR", "image/webp"}}};
+    for (const auto& [beginning, type] : kBeginnings)
+        if (data.starts_with(beginning)) return image_from_base64(type, data, std::move(path));
+    return unsupported_image(path);
 }
 
 bool is_base64(std::string_view text) {

@@ -37,6 +37,10 @@ Result<ImageSource> image_from_base64(std::string_view media_type, std::string_v
 inline constexpr std::array<std::string_view, 5> kImageMediaTypes = {
     "image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp"};
 
+// Chat, in the profile `open`: a file's content as a data URL, or as base64 alone when its first
+// bytes are those of a PNG, JPEG, GIF or WebP.
+Result<ImageSource> image_from_file_data(std::string data, std::string path);
+
 // The only faults of base64 text are other characters and a length that no bytes give: white space
 // and missing padding are accepted.
 bool is_base64(std::string_view text);

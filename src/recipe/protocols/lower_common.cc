@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kToolNameBytesMax = 128;
 constexpr std::size_t kStopSequencesMax = 16;
 constexpr std::uint64_t kTopLogprobsMax = 20;
+constexpr int kEffortMax = 100;
 
 bool is_name_char(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -135,16 +136,24 @@ Result<Dialect> dialect_of_model(const std::string& model, const LowerOptions& o
                             model);
 }
 
-Result<std::optional<NamedEffort>> read_effort(Json* value) {
-    if (value == nullptr || value->is_null()) return std::optional<NamedEffort>();
+Result<std::optional<RequestedEffort>> read_effort(Json* value, std::string_view name,
+                                                   Profile profile) {
+    if (value == nullptr || value->is_null()) return std::optional<RequestedEffort>();
+    if (profile == Profile::open && value->is_integer()) {
+        const bool too_large = value->kind() == Json::Kind::unsigned_integer;
+        if (too_large || value->as_int64() < 1 || value->as_int64() > kEffortMax)
+            return invalid_argument("Invalid {} value {}, the valid range of {} is [1, {}]", name,
+                                    value->dump(), name, kEffortMax);
+        return std::optional<RequestedEffort>({.percent = static_cast<int>(value->as_int64())});
+    }
     if (!value->is_string()) return wrong_type(*value, "string or map");
     static constexpr std::array<std::string_view, 8> kNames = {"none", "minimal", "low",   "medium",
                                                                "high", "xhigh",   "ultra", "max"};
     static constexpr std::array<ReasoningEffort, 8> kEfforts = {
         ReasoningEffort::high, ReasoningEffort::low,   ReasoningEffort::low, ReasoningEffort::high,
         ReasoningEffort::high, ReasoningEffort::xhigh, ReasoningEffort::max, ReasoningEffort::max};
-    FATHOM_ASSIGN(const std::size_t name, json_variant(*value, kNames));
-    return std::optional<NamedEffort>({.off = name == 0, .effort = kEfforts[name]});
+    FATHOM_ASSIGN(const std::size_t place, json_variant(*value, kNames));
+    return std::optional<RequestedEffort>({.off = place == 0, .effort = kEfforts[place]});
 }
 
 Result<std::optional<bool>> read_thinking(Json* value, std::string_view expected) {
@@ -156,13 +165,18 @@ Result<std::optional<bool>> read_thinking(Json* value, std::string_view expected
     return std::optional<bool>(kTypes[type] != "disabled");
 }
 
-void settle_thinking(std::optional<bool> enabled, std::optional<NamedEffort> effort,
-                     const LowerOptions& options, Conversation& conversation) {
+Status settle_thinking(std::optional<bool> enabled, std::optional<RequestedEffort> effort,
+                       const LowerOptions& options, LoweredRequest& request) {
+    Conversation& conversation = request.conversation;
+    if (effort && effort->percent && request.dialect == Dialect::v4)
+        return invalid_argument("Model {} takes no numeric effort, only names", request.model);
     const bool by_effort = effort ? !effort->off : options.default_thinking;
     conversation.thinking = enabled.value_or(by_effort);
     conversation.effort = ReasoningEffort::none;
-    if (conversation.thinking)
-        conversation.effort = effort ? effort->effort : ReasoningEffort::high;
+    if (!conversation.thinking) return {};
+    conversation.effort = effort ? effort->effort : ReasoningEffort::high;
+    if (effort) conversation.effort_percent = effort->percent;
+    return {};
 }
 
 // ------------------------------------------------------------------------------------------- tools
@@ -320,20 +334,24 @@ std::int64_t max_tokens_bound(bool thinking, const LowerOptions& options) {
 }
 
 Status check_max_tokens(std::optional<std::uint64_t> tokens, bool thinking,
-                        const LowerOptions& options) {
+                        const LowerOptions& options, std::string_view name) {
     const std::int64_t bound = max_tokens_bound(thinking, options);
     if (!tokens || (*tokens >= 1 && *tokens <= static_cast<std::uint64_t>(bound))) return {};
-    return invalid_argument("Invalid max_tokens value, the valid range of max_tokens is [1, {}]",
+    return invalid_argument("Invalid {} value, the valid range of {} is [1, {}]", name, name,
                             bound);
 }
 
-void settle_generation(const Sampling& sampling, LoweredRequest& request) {
+void settle_generation(const Sampling& sampling, Profile profile, LoweredRequest& request) {
     const Conversation& conversation = request.conversation;
     InferenceSettings& inference = request.inference;
     const bool has_tools = conversation.has_tools();
     const bool required = has_tools && conversation.tool_choice == ToolChoice::required;
     inference.temperature = conversation.thinking ? 1.0F : sampling.temperature.value_or(1.0F);
     inference.top_p = top_p(sampling, request.dialect, conversation.thinking, has_tools);
+    if (profile == Profile::open) {  // what the request says holds; defaults are the reference's
+        inference.temperature = sampling.temperature.value_or(inference.temperature);
+        inference.top_p = sampling.top_p.value_or(inference.top_p);
+    }
     if (has_tools) {
         inference.output_constraint = {
             required ? ConstraintKind::tool_call_required : ConstraintKind::tool_call,

@@ -61,17 +61,21 @@ Status settle_reasoning(std::vector<LoweredMessage>& messages, bool thinking,
 
 Result<Dialect> dialect_of_model(const std::string& model, const LowerOptions& options);
 
-// A name of 4.1; "none" means no thinking.
-struct NamedEffort {
+// A name of 4.1; "none" means no thinking. Or, in the profile `open`, a number (2.4).
+struct RequestedEffort {
     bool off = false;
     ReasoningEffort effort = ReasoningEffort::high;
+    std::optional<int> percent = {};  // 1..100
 };
-Result<std::optional<NamedEffort>> read_effort(Json* value);  // absent and null: none given
+// Absent and null: none given. `name` is what the request calls it.
+Result<std::optional<RequestedEffort>> read_effort(Json* value, std::string_view name,
+                                                   Profile profile);
 // The `thinking` object of Chat and Messages: enabled or adaptive, disabled; absent: not said.
 Result<std::optional<bool>> read_thinking(Json* value, std::string_view expected);
 // An explicit `enabled` decides, then the effort, then the default.
-void settle_thinking(std::optional<bool> enabled, std::optional<NamedEffort> effort,
-                     const LowerOptions& options, Conversation& conversation);
+// The only fault is a number for a model that knows none.
+Status settle_thinking(std::optional<bool> enabled, std::optional<RequestedEffort> effort,
+                       const LowerOptions& options, LoweredRequest& request);
 
 // ----------------------------------------------------------------------------------------- tools
 
@@ -122,9 +126,9 @@ Status check_top_logprobs(std::optional<std::uint64_t> count);
 Status check_stop_sequences(const std::vector<std::string>& stops, bool is_list);
 std::int64_t max_tokens_bound(bool thinking, const LowerOptions& options);
 Status check_max_tokens(std::optional<std::uint64_t> tokens, bool thinking,
-                        const LowerOptions& options);
+                        const LowerOptions& options, std::string_view name = "max_tokens");
 
 // What follows from the conversation: sampling, the constraint of tools, parsing options.
-void settle_generation(const Sampling& sampling, LoweredRequest& request);
+void settle_generation(const Sampling& sampling, Profile profile, LoweredRequest& request);
 
 }  // namespace fathom

@@ -25,7 +25,8 @@ struct OutputConstraint {
     std::string schema = {};
 };
 
-// Sampling as the reference resolves it from mode and model, not as the request has it (4.1).
+// Sampling. In the profile `reference` temperature and top_p follow from mode and model (4.1); in
+// `open` what the request says holds, and only its gaps are filled so.
 struct InferenceSettings {
     std::optional<std::int64_t> max_tokens = {};  // absent: 2.13 says
     float temperature = 1.0F;
@@ -44,15 +45,16 @@ struct OpenSettings {
     double presence_penalty = 0.0;                                 // [-2, 2]
     double repetition_penalty = 1.0;                               // [0.01, 10]
     std::vector<std::pair<std::int64_t, double>> logit_bias = {};  // id, [-100, 100]; ascending ids
-    std::vector<std::int64_t> allowed_token_ids = {};              // empty: all
-    std::int64_t top_k = 0;                                        // 0: off
-    double min_p = 0.0;                                            // [0, 1]
+    std::vector<std::int64_t> allowed_token_ids = {};              // empty: all; ascending
+    std::vector<std::int64_t> stop_token_ids = {};  // beside the model's own; at most 16, ascending
+    std::int64_t top_k = 0;                         // 0: off
+    double min_p = 0.0;                             // [0, 1]
     std::int64_t min_tokens = 0;
     bool ignore_eos = false;
     bool logprobs_processed = false;               // `logprobs_mode`: processed instead of raw
     std::optional<std::string> prefix_cache = {};  // any, exact, none
     std::string cache_salt = {};
-    std::string previous_response_id = {};  // Responses; the server puts its input in front
+    std::string previous_response_id = {};  // Responses: see lower_responses_request
     bool store = true;                      // Responses: may be named by a later request
 };
 

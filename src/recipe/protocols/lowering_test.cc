@@ -118,6 +118,36 @@ TEST(Lowering, ImagesKeepTheirNumbersWhenResultsMove) {
     EXPECT_EQ(shown, (std::vector<std::string>{"https://a/first", "https://a/second"}));
 }
 
+TEST(Lowering, EarlierItemsStandInFrontOfTheInput) {
+    const LowerOptions open{.profile = Profile::open};
+    const auto earlier = [](const std::string& id) -> Result<Json::Array> {
+        if (id != "resp_1") return invalid_argument("no response {}", id);
+        return parse_json(R"([{"role":"user","content":"a"},{"type":"function_call","call_id":"1",)"
+                          R"("name":"f","arguments":"{}"}])")
+            .value()
+            .items();
+    };
+    const std::string answered =
+        body(R"("previous_response_id":"resp_1","instructions":"s",)"
+             R"("input":[{"type":"function_call_output","call_id":"1","output":"o"}])");
+    const auto request = lower_responses_request(answered, open, earlier);
+    ASSERT_TRUE(request.ok()) << request.status().message();
+    std::string roles;
+    for (const Message& message : request->conversation.messages)
+        roles += std::to_string(static_cast<int>(message.role));
+    EXPECT_EQ(roles, "0123");  // system, user, assistant, tool
+
+    const auto refusal = [&](const std::string& members) {
+        return std::string(
+            lower_responses_request(body(members), open, earlier).status().message());
+    };
+    EXPECT_EQ(refusal(R"("previous_response_id":"x","input":"u")"), "no response x");
+    EXPECT_EQ(refusal(R"("previous_response_id":"resp_1","input":"u")"),
+              "No tool output found for tool call 1.");
+    EXPECT_EQ(lower_responses_request(answered, {}, earlier).status().message(),
+              "No tool call found for tool output with call_id 1.");
+}
+
 // A short request must not become a prompt of any size.
 TEST(Lowering, RepeatedSchemasAndDescriptionsHaveALimit) {
     const std::string large(2 << 20, 'd');

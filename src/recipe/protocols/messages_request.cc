@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "recipe/protocols/lower_common.h"
+#include "recipe/protocols/open_settings.h"
 #include "recipe/spaced_json.h"
 
 namespace fathom {
@@ -36,10 +37,12 @@ Result<DeclaredTools> lower_tools(Fields& body, Dialect dialect, const LowerOpti
         if (fields.find("type") != nullptr) {
             FATHOM_ASSIGN(const std::string type, fields.string("type"));
             const bool is_search = type.starts_with("web_search");
-            if (!is_search || options.messages_web_search == ServerTools::reject)
-                return invalid_argument("tools[{}]: server tools are not supported", i);
-            declared.dropped.insert(std::move(function.name));
-            continue;
+            const bool is_client = options.profile == Profile::open && type == "custom";
+            if (is_search && options.messages_web_search == ServerTools::drop) {
+                declared.dropped.insert(std::move(function.name));
+                continue;
+            }
+            if (!is_client) return invalid_argument("tools[{}]: server tools are not supported", i);
         }
         FATHOM_ASSIGN(const std::optional<bool> deferred, fields.optional_bool("defer_loading"));
         function.strict.reset();
@@ -91,8 +94,8 @@ struct Place {
 // Turns messages into those of the conversation, and follows which calls wait for a result.
 class MessageReader {
   public:
-    MessageReader(Dialect dialect, const std::vector<Tool>& tools, ServerTools server_tools)
-        : dialect_(dialect), server_tools_(server_tools) {
+    MessageReader(Dialect dialect, const std::vector<Tool>& tools, const LowerOptions& options)
+        : dialect_(dialect), server_tools_(options.messages_web_search), profile_(options.profile) {
         for (const Tool& tool : tools)
             tools_.emplace(tool.name, KnownTool{&tool, bytes_of(tool)});
     }
@@ -136,6 +139,7 @@ class MessageReader {
         tool_result,
         web_search_tool_result,
         tool_addition,
+        redacted_thinking,  // in the profile `open` alone
     };
 
     struct TypedBlock {
@@ -157,18 +161,21 @@ class MessageReader {
     }
 
     Result<TypedBlock> typed(Json& block) {
-        static constexpr std::array<std::string_view, 9> kTypes = {"text",
-                                                                   "image",
-                                                                   "document",
-                                                                   "thinking",
-                                                                   "server_tool_use",
-                                                                   "tool_use",
-                                                                   "tool_result",
-                                                                   "web_search_tool_result",
-                                                                   "tool_addition"};
+        static constexpr std::array<std::string_view, 10> kTypes = {"text",
+                                                                    "image",
+                                                                    "document",
+                                                                    "thinking",
+                                                                    "server_tool_use",
+                                                                    "tool_use",
+                                                                    "tool_result",
+                                                                    "web_search_tool_result",
+                                                                    "tool_addition",
+                                                                    "redacted_thinking"};
+        const std::span<const std::string_view> known(kTypes);
         FATHOM_ASSIGN(Fields fields,
                       Fields::of(block, "internally tagged enum MessagesContentBlock"));
-        FATHOM_ASSIGN(const std::size_t type, fields.variant("type", kTypes));
+        FATHOM_ASSIGN(const std::size_t type,
+                      fields.variant("type", known.first(profile_ == Profile::open ? 10 : 9)));
         return TypedBlock{static_cast<Block>(type), fields};
     }
 
@@ -285,6 +292,7 @@ class MessageReader {
         ContentBlocks content(dialect_);
         switch (block.type) {
             case Block::thinking:
+            case Block::redacted_thinking:
                 return misplaced_thinking();
             case Block::tool_use:
             case Block::server_tool_use:
@@ -448,6 +456,7 @@ class MessageReader {
             case Block::web_search_tool_result:
                 return pass_server_block();
             case Block::thinking:
+            case Block::redacted_thinking:  // sealed by whoever wrote it
                 break;
         }
         return {};
@@ -514,6 +523,7 @@ class MessageReader {
             case Block::tool_addition:
                 return read_tool_addition(block.fields, announced);
             case Block::thinking:
+            case Block::redacted_thinking:
                 return misplaced_thinking();
             case Block::tool_use:
             case Block::server_tool_use:
@@ -543,6 +553,7 @@ class MessageReader {
 
     Dialect dialect_;
     ServerTools server_tools_;
+    Profile profile_;
     std::map<std::string_view, KnownTool> tools_;
     std::size_t announced_bytes_ = 0;
     Place place_;
@@ -577,7 +588,7 @@ Status read_system_field(Json* value, Dialect dialect, std::vector<LoweredMessag
 Result<std::vector<LoweredMessage>> lower_messages(Fields& body, const std::vector<Tool>& tools,
                                                    Dialect dialect, const LowerOptions& options) {
     FATHOM_ASSIGN(Json::Array * items, body.array("messages"));
-    MessageReader reader(dialect, tools, options.messages_web_search);
+    MessageReader reader(dialect, tools, options);
     FATHOM_RETURN_IF_ERROR(read_system_field(body.find("system"), dialect, reader.messages));
     if (items->empty()) return invalid_argument("messages: at least one message is required");
     for (std::size_t i = 0; i < items->size(); ++i)
@@ -595,10 +606,10 @@ struct MessagesFields {
     Sampling sampling;
     std::optional<bool> stream;
     std::optional<bool> thinking;
-    std::optional<NamedEffort> effort;
+    std::optional<RequestedEffort> effort;
 };
 
-Result<MessagesFields> read_fields(Fields& body) {
+Result<MessagesFields> read_fields(Fields& body, Profile profile) {
     MessagesFields read;
     FATHOM_ASSIGN(read.tool_choice, read_tool_choice(body.find("tool_choice")));
     FATHOM_ASSIGN(Json::Array * stops, body.optional_array("stop_sequences"));
@@ -615,7 +626,8 @@ Result<MessagesFields> read_fields(Fields& body) {
         FATHOM_RETURN_IF_ERROR(Fields::of(*metadata, "struct MessagesMetadata").status());
     if (Json* config = body.present("output_config")) {
         FATHOM_ASSIGN(Fields fields, Fields::of(*config, "struct MessagesOutputConfig"));
-        FATHOM_ASSIGN(read.effort, read_effort(fields.find("effort")));
+        FATHOM_ASSIGN(read.effort,
+                      read_effort(fields.find("effort"), "output_config.effort", profile));
     }
     return read;
 }
@@ -634,13 +646,13 @@ Status check_ranges(const MessagesFields& read, bool thinking, const LowerOption
 Result<LoweredRequest> lower_messages_request(std::string_view body, const LowerOptions& options) {
     FATHOM_ASSIGN(Json json, parse_request_body(body, "struct MessagesRequest"));
     FATHOM_ASSIGN(Fields fields, Fields::of(json, "struct MessagesRequest"));
-    FATHOM_ASSIGN(MessagesFields read, read_fields(fields));
+    FATHOM_ASSIGN(MessagesFields read, read_fields(fields, options.profile));
     LoweredRequest request;
     Conversation& conversation = request.conversation;
     FATHOM_ASSIGN(request.model, fields.string("model"));
     FATHOM_RETURN_IF_ERROR(fields.required("messages").status());
     FATHOM_ASSIGN(request.dialect, dialect_of_model(request.model, options));
-    settle_thinking(read.thinking, read.effort, options, conversation);
+    FATHOM_RETURN_IF_ERROR(settle_thinking(read.thinking, read.effort, options, request));
     FATHOM_ASSIGN(DeclaredTools declared, lower_tools(fields, request.dialect, options));
     FATHOM_ASSIGN(std::vector<LoweredMessage> messages,
                   lower_messages(fields, declared.tools, request.dialect, options));
@@ -659,7 +671,9 @@ Result<LoweredRequest> lower_messages_request(std::string_view body, const Lower
     }
     request.stream = read.stream.value_or(false);
     request.parsing.stop_sequences = std::move(read.stops);
-    settle_generation(read.sampling, request);
+    settle_generation(read.sampling, options.profile, request);
+    if (options.profile == Profile::open)
+        FATHOM_RETURN_IF_ERROR(read_open_settings(fields, request));
     return request;
 }
 

@@ -345,7 +345,8 @@ class ResponsesAnswer : public AnswerBuilder {
             writer.begin_object().key("code").value(error->type);
             writer.key("message").value(error->message).end_object();
         }
-        writer.key("frequency_penalty").value(0.0).key("incomplete_details");
+        writer.key("frequency_penalty").value(options_.echo.frequency_penalty);
+        writer.key("incomplete_details");
         if (reason == nullptr) {
             writer.null();
         } else {
@@ -378,16 +379,16 @@ class ResponsesAnswer : public AnswerBuilder {
 
     void write_settings(JsonWriter& writer) const {
         const ResponsesEcho& echo = options_.echo;
-        writer.key("parallel_tool_calls").value(true).key("presence_penalty").value(0.0);
-        for (const char* key :
-             {"previous_response_id", "prompt_cache_key", "prompt_cache_retention"})
-            writer.key(key).null();
+        writer.key("parallel_tool_calls").value(true);
+        writer.key("presence_penalty").value(echo.presence_penalty);
+        write_optional(writer, "previous_response_id", echo.previous_response_id);
+        writer.key("prompt_cache_key").null().key("prompt_cache_retention").null();
         writer.key("reasoning").begin_object();
-        write_optional(writer, "effort", echo.reasoning_effort);
+        writer.key("effort").value(echo.reasoning_effort);
         write_optional(writer, "summary", echo.reasoning_summary);
         writer.end_object();
         writer.key("safety_identifier").null().key("service_tier").value("default");
-        writer.key("store").value(false);
+        writer.key("store").value(echo.store);
         writer.key("temperature").raw(wire_json(shortest(echo.temperature)));
         writer.key("text").begin_object().key("format").raw(wire_json(echo.text_format));
         write_optional(writer, "verbosity", echo.text_verbosity);

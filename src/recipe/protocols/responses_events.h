@@ -19,7 +19,7 @@ namespace fathom {
 struct ResponsesEcho {
     std::optional<std::string> instructions = {};
     std::optional<std::int64_t> max_output_tokens = {};
-    std::optional<std::string> reasoning_effort = {};
+    Json reasoning_effort = {};  // a name or a number, as the request has it
     std::optional<std::string> reasoning_summary = {};
     float temperature = 1;
     float top_p = 1;
@@ -29,6 +29,11 @@ struct ResponsesEcho {
     Json tools = Json::array();  // each in the fixed form of recipe.md 4.5
     std::int64_t top_logprobs = 0;
     std::optional<std::string> user = {};
+    // In the profile `reference` these are the constants here.
+    double frequency_penalty = 0;
+    double presence_penalty = 0;
+    std::optional<std::string> previous_response_id = {};
+    bool store = false;
 };
 
 struct NamespaceTool {

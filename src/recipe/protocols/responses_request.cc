@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "recipe/protocols/lower_common.h"
+#include "recipe/protocols/open_settings.h"
 #include "recipe/protocols/responses_tools.h"
 #include "recipe/spaced_json.h"
 
@@ -20,7 +21,7 @@ struct ResponsesFields {
     std::optional<std::uint64_t> max_output_tokens, top_logprobs;
     Sampling sampling;
     std::optional<bool> stream;
-    std::optional<NamedEffort> effort;
+    std::optional<RequestedEffort> effort;
     RequestedChoice tool_choice;
     bool chooses_web_search = false;
     ResponseFormatKind format = ResponseFormatKind::text;
@@ -28,11 +29,11 @@ struct ResponsesFields {
     ResponsesEcho echo;
 };
 
-Status read_reasoning(Json* value, ResponsesFields& read) {
+Status read_reasoning(Json* value, Profile profile, ResponsesFields& read) {
     if (value == nullptr || value->is_null()) return {};
     FATHOM_ASSIGN(Fields fields, Fields::of(*value, "struct ResponsesReasoningConfig"));
-    FATHOM_ASSIGN(read.effort, read_effort(fields.find("effort")));
-    FATHOM_ASSIGN(read.echo.reasoning_effort, fields.optional_string("effort"));
+    FATHOM_ASSIGN(read.effort, read_effort(fields.find("effort"), "reasoning.effort", profile));
+    if (const Json* effort = fields.present("effort")) read.echo.reasoning_effort = *effort;
     FATHOM_ASSIGN(read.echo.reasoning_summary, fields.optional_string("summary"));
     return {};
 }
@@ -102,7 +103,7 @@ Status read_tool_choice(Json* value, ResponsesFields& read) {
     return {};
 }
 
-Result<ResponsesFields> read_fields(Fields& body) {
+Result<ResponsesFields> read_fields(Fields& body, Profile profile) {
     ResponsesFields read;
     FATHOM_ASSIGN(read.instructions, body.optional_string("instructions"));
     FATHOM_ASSIGN(read.max_output_tokens,
@@ -112,7 +113,7 @@ Result<ResponsesFields> read_fields(Fields& body) {
     FATHOM_ASSIGN(read.sampling.top_p, body.optional_float("top_p"));
     FATHOM_ASSIGN(read.stream, body.optional_bool("stream"));
     FATHOM_ASSIGN(read.echo.user, body.optional_string("user"));
-    FATHOM_RETURN_IF_ERROR(read_reasoning(body.find("reasoning"), read));
+    FATHOM_RETURN_IF_ERROR(read_reasoning(body.find("reasoning"), profile, read));
     FATHOM_RETURN_IF_ERROR(read_text(body.find("text"), read));
     FATHOM_RETURN_IF_ERROR(read_tool_choice(body.find("tool_choice"), read));
     return read;
@@ -413,14 +414,18 @@ class ItemReader {
     std::set<std::string> answered_;
 };
 
-Status read_input(Fields& body, const ResponsesFields& read, ItemReader& reader) {
+Status read_input(Fields& body, const ResponsesFields& read, Json::Array earlier,
+                  ItemReader& reader) {
     Json* input = body.present("input");
     const std::string instructions = read.instructions.value_or("");
     if (input == nullptr && instructions.empty())
         return invalid_argument("Either input or instructions must be provided");
     if (!instructions.empty()) reader.add_instructions(instructions);
-    if (input == nullptr) return {};
+    for (std::size_t i = 0; i < earlier.size(); ++i)
+        FATHOM_RETURN_IF_ERROR(reader.read(earlier[i], i));
+    if (input == nullptr) return reader.check_all_answered();
     if (input->is_string()) {
+        FATHOM_RETURN_IF_ERROR(reader.check_all_answered());
         reader.add_user_text(input->as_string());
         return {};
     }
@@ -481,15 +486,16 @@ void settle_settings(ResponsesFields& read, LoweredRequest& request) {
 
 }  // namespace
 
-Result<LoweredRequest> lower_responses_request(std::string_view body, const LowerOptions& options) {
+Result<LoweredRequest> lower_responses_request(std::string_view body, const LowerOptions& options,
+                                               const EarlierItems& earlier_items) {
     FATHOM_ASSIGN(Json json, parse_request_body(body, "struct ResponsesRequest"));
     FATHOM_ASSIGN(Fields fields, Fields::of(json, "struct ResponsesRequest"));
-    FATHOM_ASSIGN(ResponsesFields read, read_fields(fields));
+    FATHOM_ASSIGN(ResponsesFields read, read_fields(fields, options.profile));
     LoweredRequest request;
     Conversation& conversation = request.conversation;
     FATHOM_ASSIGN(request.model, fields.string("model"));
     FATHOM_ASSIGN(request.dialect, dialect_of_model(request.model, options));
-    settle_thinking({}, read.effort, options, conversation);
+    FATHOM_RETURN_IF_ERROR(settle_thinking({}, read.effort, options, request));
 
     ResponsesToolReader tool_reader(request.dialect, options.responses_web_search);
     FATHOM_ASSIGN(Json::Array * declarations, fields.optional_array("tools"));
@@ -503,8 +509,16 @@ Result<LoweredRequest> lower_responses_request(std::string_view body, const Lowe
         request.responses.tool_search = declared.tool_search;
     }
 
+    Json::Array earlier;
+    if (options.profile == Profile::open) {
+        FATHOM_RETURN_IF_ERROR(read_stored_response(fields, request.open));
+        const std::string& id = request.open.previous_response_id;
+        if (!id.empty() && earlier_items) {
+            FATHOM_ASSIGN(earlier, earlier_items(id));
+        }
+    }
     ItemReader reader(request.dialect, tool_reader);
-    FATHOM_RETURN_IF_ERROR(read_input(fields, read, reader));
+    FATHOM_RETURN_IF_ERROR(read_input(fields, read, std::move(earlier), reader));
     std::vector<LoweredMessage>& messages = reader.messages;
     std::move(reader.found_tools.begin(), reader.found_tools.end(),
               std::back_inserter(conversation.tools));
@@ -520,7 +534,11 @@ Result<LoweredRequest> lower_responses_request(std::string_view body, const Lowe
     FATHOM_RETURN_IF_ERROR(check_ranges(read, conversation.thinking, options));
     place_messages(std::move(messages), request);
     settle_settings(read, request);
-    settle_generation(read.sampling, request);
+    settle_generation(read.sampling, options.profile, request);
+    if (options.profile == Profile::open) {
+        FATHOM_RETURN_IF_ERROR(read_open_settings(fields, request));
+        repeat_open_settings(request.open, request.responses.echo);
+    }
     return request;
 }
 
