@@ -2,12 +2,13 @@
 // cuts every piece that the one before it left into its matches and the gaps between them, so no
 // look-ahead sees past a piece. The words that remain are what BPE works on.
 //
-// The files are written for Oniguruma (Ruby syntax); PCRE2 runs them. Patterns in which the two
-// differ are refused at load instead of being matched almost right, and `\s` is spelled out, since
-// PCRE2 counts U+180E as white space and Unicode does not.
+// The release's patterns are known by their text and cut by a scanner written by hand; any others
+// are run by PCRE2. Both give the same words: character classes are those of the installed PCRE2.
+// The same patterns written in another way, each in a group (?:…) say, are run by PCRE2, which is
+// how the scanner is tested and measured.
 //
 // PreTokenizer is immutable and shared by all threads. A PreTokenizer::Splitter holds what one
-// thread needs to match (JIT stack, match data, work lists) and has one owner.
+// thread needs to match and has one owner.
 #pragma once
 
 #include <memory>
@@ -19,6 +20,9 @@
 #include "base/result.h"
 
 namespace fathom {
+
+class WordSplitter;
+struct RegexPattern;
 
 class PreTokenizer {
   public:
@@ -33,24 +37,23 @@ class PreTokenizer {
         Splitter(const Splitter&) = delete;
         Splitter& operator=(const Splitter&) = delete;
 
-        // The words of `text` in order; together they are the text. `text` must be well-formed
-        // UTF-8. The words point into `text`; the vector is good until the next call.
+        // Begins with `text`, which must be well-formed UTF-8 and live until the last word is used.
+        void start(std::string_view text);
+        // The next words in order, some at a time, and none at the end; all together they are the
+        // text. The words point into the text; the span is good until the next call.
         //
         // Time is linear in the text for the release's patterns. A pattern that backtracks without
-        // end is stopped after kMatchLimit steps and leaves the rest of its piece uncut.
-        const std::vector<std::string_view>& split(std::string_view text);
+        // end is stopped after a fixed number of steps and leaves the rest of its piece uncut.
+        std::span<const std::string_view> next_words();
 
       private:
-        struct Matcher;
-        const PreTokenizer& pre_tokenizer_;
-        std::unique_ptr<Matcher> matcher_;
-        std::vector<std::string_view> pieces_;
-        std::vector<std::string_view> cut_;
+        std::unique_ptr<WordSplitter> splitter_;
     };
 
   private:
-    struct Pattern;
-    std::vector<std::shared_ptr<const Pattern>> patterns_;  // shared: copies of this are cheap
+    bool is_release_ = false;
+    // Empty for the release. Shared: copies of this are cheap.
+    std::vector<std::shared_ptr<const RegexPattern>> patterns_;
 };
 
 }  // namespace fathom

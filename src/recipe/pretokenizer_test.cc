@@ -3,6 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "recipe/test_tokenizer.h"
+#include "recipe/utf8_text.h"
+
 namespace fathom {
 namespace {
 
@@ -22,15 +30,35 @@ const std::vector<std::string>& release_patterns() {
     return kPatterns;
 }
 
+// The same patterns, which PCRE2 runs.
+std::vector<std::string> grouped(std::span<const std::string> patterns) {
+    std::vector<std::string> result;
+    for (const std::string& pattern : patterns)
+        result.push_back("(?:" + pattern + ")");
+    return result;
+}
+
+PreTokenizer make(std::span<const std::string> patterns) {
+    auto made = PreTokenizer::make(patterns, "test");
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return made.ok() ? *std::move(made) : PreTokenizer();
+}
+
+std::vector<std::string_view> split(PreTokenizer::Splitter& splitter, std::string_view text) {
+    std::vector<std::string_view> words;
+    splitter.start(text);
+    for (;;) {
+        const std::span<const std::string_view> more = splitter.next_words();
+        if (more.empty()) return words;
+        words.insert(words.end(), more.begin(), more.end());
+    }
+}
+
 std::vector<std::string> split(std::span<const std::string> patterns, std::string_view text) {
-    const auto pre_tokenizer = PreTokenizer::make(patterns, "test");
-    EXPECT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status().message();
-    if (!pre_tokenizer.ok()) return {};
-    PreTokenizer::Splitter splitter(*pre_tokenizer);
-    std::vector<std::string> words;
-    for (const std::string_view word : splitter.split(text))
-        words.emplace_back(word);
-    return words;
+    const PreTokenizer pre_tokenizer = make(patterns);
+    PreTokenizer::Splitter splitter(pre_tokenizer);
+    const std::vector<std::string_view> words = split(splitter, text);
+    return {words.begin(), words.end()};
 }
 
 TEST(PreTokenizer, CutsTextAsTheReleaseDoes) {
@@ -63,6 +91,7 @@ TEST(PreTokenizer, CutsTextAsTheReleaseDoes) {
         for (const std::string& word : words)
             text += word;
         EXPECT_EQ(split(release_patterns(), text), words) << text;
+        EXPECT_EQ(split(grouped(release_patterns()), text), words) << text;
     }
 }
 
@@ -109,19 +138,68 @@ TEST(PreTokenizer, RefusesWhatPcre2WouldReadDifferently) {
 
 // Each of these would take hours if any alternative were quadratic.
 TEST(PreTokenizer, LongRunsTakeLinearTime) {
-    const auto pre_tokenizer = PreTokenizer::make(release_patterns(), "test");
-    ASSERT_TRUE(pre_tokenizer.ok());
-    PreTokenizer::Splitter splitter(*pre_tokenizer);
-    for (const std::string unit :
-         {"a", " ", "\n", " \n", "\u3000", "!", "\u0378", "1", "中", "\u0301", " a", "\r"}) {
+    const PreTokenizer scanner = make(release_patterns());
+    const PreTokenizer regex = make(grouped(release_patterns()));
+    for (const PreTokenizer* pre_tokenizer : {&scanner, &regex}) {
+        PreTokenizer::Splitter splitter(*pre_tokenizer);
+        for (const std::string unit :
+             {"a", " ", "\n", " \n", "\u3000", "!", "\u0378", "1", "中", "\u0301", " a", "\r"}) {
+            std::string text;
+            while (text.size() < (std::size_t{1} << 20))
+                text += unit;
+            text += "x";
+            std::size_t bytes = 0;
+            for (const std::string_view word : split(splitter, text))
+                bytes += word.size();
+            EXPECT_EQ(bytes, text.size());
+        }
+    }
+}
+
+// Scanner and PCRE2 must agree: on every character, alone and between neighbours of each kind, and
+// on random strings of what lies near the borders of the patterns.
+class ScannerAndRegex : public ::testing::Test {
+  protected:
+    void compare(std::string_view text) {
+        const std::vector<std::string_view> scanned = split(scanner_splitter_, text);
+        ASSERT_EQ(scanned, split(regex_splitter_, text)) << Json(text).dump();
+    }
+
+    PreTokenizer scanner_ = make(release_patterns());
+    PreTokenizer regex_ = make(grouped(release_patterns()));
+    PreTokenizer::Splitter scanner_splitter_{scanner_};
+    PreTokenizer::Splitter regex_splitter_{regex_};
+};
+
+TEST_F(ScannerAndRegex, AgreeOnEveryCharacter) {
+    for (const std::string_view neighbour :
+         {"", "a", " ", "1", "!", "\n", "中", "\u0301", "\u0378"}) {
         std::string text;
-        while (text.size() < (std::size_t{1} << 20))
-            text += unit;
-        text += "x";
-        std::size_t bytes = 0;
-        for (const std::string_view word : splitter.split(text))
-            bytes += word.size();
-        EXPECT_EQ(bytes, text.size());
+        for (std::uint32_t c = 0; c < 0x110000; ++c) {
+            if (c >= 0xD800 && c < 0xE000) continue;
+            text += neighbour;
+            append_utf8(text, c);
+            // The planes beyond the second hold few characters: every 61st of them, and neighbours.
+            if (c >= 0x32000 && c % 4096 > 600) c += 60;
+        }
+        const std::vector<std::string_view> scanned = split(scanner_splitter_, text);
+        const std::vector<std::string_view> expected = split(regex_splitter_, text);
+        const auto [a, b] =
+            std::mismatch(scanned.begin(), scanned.end(), expected.begin(), expected.end());
+        ASSERT_TRUE(a == scanned.end() && b == expected.end())
+            << Json(a == scanned.end() ? "" : *a).dump() << " at byte "
+            << (a == scanned.end() ? text.data() + text.size() : a->data()) - text.data()
+            << " with " << neighbour;
+    }
+}
+
+// FATHOM_STRINGS=1000000 build/release/recipe_test --gtest_filter='*AgreeOnRandomStrings' runs
+// more.
+TEST_F(ScannerAndRegex, AgreeOnRandomStrings) {
+    RandomStream random(testing::kStringsSeed);
+    for (int i = 0; i < testing::random_string_count(); ++i) {
+        ASSERT_NO_FATAL_FAILURE(compare(testing::string_near_borders(random)))
+            << "string " << i << " of seed " << testing::kStringsSeed;
     }
 }
 

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
+#include "base/random.h"
 #include "recipe/byte_alphabet.h"
 #include "recipe/tokenizer.h"
 #include "recipe/utf8_text.h"
@@ -94,6 +96,40 @@ inline rc::Gen<std::string> damaged_text() {
                             }
                             return text;
                         });
+}
+
+// How many strings tests of scanner against PCRE2 try; more when asked by FATHOM_STRINGS.
+constexpr std::uint64_t kStringsSeed = 20261130;
+inline int random_string_count() {
+    const char* asked = std::getenv("FATHOM_STRINGS");
+    return asked != nullptr ? std::atoi(asked) : 20'000;
+}
+
+// Up to 24 characters of what lies near the borders of the release's patterns.
+inline std::string string_near_borders(RandomStream& random) {
+    static const std::vector<std::vector<std::string>> kClasses = {
+        {"a", "Z", "é", "ß", "ж", "한", "ﬀ", "𝒜", "龦", "㐀", "々", "〇"},
+        {"\u0301", "\u0300", "\u093E", "\uFE0F", "\U000E0100", "\u3099"},
+        {"1", "0", "½", "٣", "Ⅷ", "𝟘", "〡"},
+        {"中", "龥", "一", "文", "ぁ", "ん", "ア", "ー", "・", "゠", "゛", "\u3040", "\u3097",
+         "ヿ"},
+        {"!", "'", ".", "_", "-", "{", "~", "$", "+", "^", "`"},
+        {"—", "“", "。", "，", "€", "©", "😀", "🏽", "！", "｜", "▁"},
+        {"\n", "\r", "\r\n"},
+        {" ", "  ", "\t", "\v", "\u0085", "\u00A0", "\u2028", "\u3000", "\u1680"},
+        {"\u180E", "\u200B", "\u200D", "\u001C", "\u007F", "\u0378", "\uE000", "\uFFFD", "\u00AD",
+         std::string(1, '\0'), "\U000E0001", "\U0010FFFF"},
+    };
+    std::string text;
+    // Few classes a string, so that runs of each and the borders of two are common.
+    const std::uint64_t width = 1 + random.next_below(kClasses.size());
+    const std::uint64_t first = random.next_below(kClasses.size());
+    for (std::uint64_t left = random.next_below(25); left > 0; --left) {
+        const std::uint64_t c = first + random.next_below(width) * 4;
+        const std::vector<std::string>& members = kClasses[c % kClasses.size()];
+        text += members[random.next_below(members.size())];
+    }
+    return text;
 }
 
 // Cuts `text` at random places; the pieces joined are the text.

@@ -79,10 +79,15 @@ class BpeTokenizer final : public Tokenizer {
         Range bytes;
     };
 
+    // Text of the release's vocabulary; more ids than this only move the vector.
+    static constexpr std::size_t kBytesPerId = 3;
+
     // One call of encode: what a thread needs to itself, and the ids so far.
     struct Encoding {
         Encoding(const BpeTokenizer& tokenizer, std::size_t text_bytes)
-            : bpe(tokenizer.bpe_), splitter(tokenizer.pre_tokenizer_), scratch(text_bytes) {}
+            : bpe(tokenizer.bpe_), splitter(tokenizer.pre_tokenizer_), scratch(text_bytes) {
+            ids.reserve(text_bytes / kBytesPerId);
+        }
 
         // Ill-formed UTF-8 has no characters for the pre-tokenizer to look at: each such byte is a
         // word of its own, and the text before and after it are pieces of their own.
@@ -100,8 +105,11 @@ class BpeTokenizer final : public Tokenizer {
         }
 
         void add_well_formed(std::string_view text) {
-            for (const std::string_view word : splitter.split(text)) {
-                bpe.encode_word(word, scratch, ids);
+            splitter.start(text);
+            for (;;) {
+                const std::span<const std::string_view> words = splitter.next_words();
+                if (words.empty()) return;
+                bpe.encode_words(words, scratch, ids);
             }
         }
 

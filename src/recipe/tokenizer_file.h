@@ -35,7 +35,7 @@ struct TokenizerLimits {
     TokenId id_end = TokenId{1} << 22;
     std::size_t file_bytes_max = std::size_t{64} << 20;
     std::size_t vocab_max = std::size_t{1} << 20;
-    std::size_t merges_max = std::size_t{1} << 20;
+    std::size_t merges_max = (std::size_t{1} << 20) - 1;
     std::size_t added_max = std::size_t{1} << 16;
     std::size_t spelling_bytes_max = std::size_t{1} << 12;
     std::size_t added_bytes_max = 256;

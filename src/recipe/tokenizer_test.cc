@@ -299,6 +299,34 @@ TEST(Tokenizer, HeapAndPlainRuleAgree) {
     }
 }
 
+// The tiny model's tokenizer with its patterns in groups, which PCRE2 runs.
+std::shared_ptr<const Tokenizer> regex_tokenizer() {
+    auto file = parse_json_file(FATHOM_SOURCE_DIR "/models/tiny/tokenizer.json");
+    EXPECT_TRUE(file.ok());
+    for (std::size_t i = 0; i < 3; ++i) {
+        Json& pattern = at(part(*file, i), "pattern");
+        pattern.set("Regex", "(?:" + pattern.find("Regex")->as_string() + ")");
+    }
+    auto tokenizer = Tokenizer::parse(file->dump(), "grouped");
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    return *tokenizer;
+}
+
+// Of strings with broken bytes in every third of them. More: see test_tokenizer.h.
+TEST(Tokenizer, ScannerAndRegexGiveTheSameIds) {
+    const std::shared_ptr<const Tokenizer> regex = regex_tokenizer();
+    RandomStream random(testing::kStringsSeed);
+    for (int i = 0; i < testing::random_string_count(); ++i) {
+        std::string text = testing::string_near_borders(random);
+        for (std::uint64_t breaks = i % 3 == 0 ? random.next_below(4) : 0; breaks > 0; --breaks) {
+            if (text.empty()) break;
+            text[random.next_below(text.size())] = static_cast<char>(random.next_below(256));
+        }
+        ASSERT_EQ(tiny_tokenizer()->encode(text, false), regex->encode(text, false))
+            << "string " << i << " of seed " << testing::kStringsSeed;
+    }
+}
+
 RC_GTEST_PROP(Tokenizer, BytesOfTheIdsAreTheText, (bool recognize)) {
     const std::string text = *testing::damaged_text();
     const Ids ids = tiny_tokenizer()->encode(text, recognize);
