@@ -229,25 +229,28 @@ void X86Backend::run_inner(const MoePlan& plan, float limit) {
         });
 }
 
-// Few rows: a thread owns output panels and walks the experts.
+// Few rows: a thread owns some neighbouring output panels and walks the experts, so that it reads
+// each in a long stretch.
 void X86Backend::walk_down(const MoePlan& plan, Rows y) {
     const std::int64_t panels = (y.cols + kPanelRows - 1) / kPanelRows;
-    double us = 0;
-    for (const ExpertRows& e : plan.experts)
-        us += panel_us(e.down->layout, e.count);
-    for_panels(*pool_, panels, us, [&](std::int64_t begin, std::int64_t end) {
-        alignas(64) float total[kWalkRows * kPanelRows];
-        for (std::int64_t p = begin; p < end; ++p) {
-            std::fill_n(total, y.rows * kPanelRows, 0.0f);
-            for (std::size_t e = 0; e < plan.experts.size(); ++e) {
-                const ExpertRows& expert = plan.experts[e];
-                const Panels& down = *expert.down;
-                const bool last = e + 1 == plan.experts.size();
+    const std::int64_t width = y.rows * kPanelRows;
+    constexpr std::int64_t kGrain = 8;
+    const auto last_expert = plan.experts.size() - 1;
+    const auto walk = [&](std::int64_t begin, std::int64_t end) {
+        struct Totals;
+        float* totals = scratch<Totals>((end - begin) * width);
+        std::fill_n(totals, (end - begin) * width, 0.0f);
+        for (std::size_t e = 0; e <= last_expert; ++e) {
+            const ExpertRows& expert = plan.experts[e];
+            const Panels& down = *expert.down;
+            for (std::int64_t p = begin; p < end; ++p) {
                 const std::uint8_t* next = nullptr;
-                if (!last) {
-                    next = plan.experts[e + 1].down->panel(p);
-                } else if (p + 1 < panels) {
-                    next = plan.experts[0].down->panel(p + 1);
+                if (p + 1 < end) {
+                    next = down.panel(p + 1);
+                } else if (e < last_expert) {
+                    next = plan.experts[e + 1].down->panel(begin);
+                } else if (end < panels) {
+                    next = plan.experts[0].down->panel(end);
                 }
                 float* sums = sums_scratch();
                 linear_.product({.format = down.layout.format,
@@ -259,17 +262,20 @@ void X86Backend::walk_down(const MoePlan& plan, Rows y) {
                                  .next = next,
                                  .sums = sums,
                                  .scratch = product_scratch()});
-                linear_.add_rounded(sums, expert.count, plan.row.data() + expert.begin, total);
+                linear_.add_rounded(sums, expert.count, plan.row.data() + expert.begin,
+                                    totals + (p - begin) * width);
             }
-            linear_.store({.sums = total,
+        }
+        for (std::int64_t p = begin; p < end; ++p)
+            linear_.store({.sums = totals + (p - begin) * width,
                            .rows = y.rows,
                            .first = 0,
                            .count = std::min(kPanelRows, y.cols - p * kPanelRows),
                            .y = bf16_row(y, 0) + p * kPanelRows,
                            .stride = y.stride,
                            .bf16 = true});
-        }
-    });
+    };
+    pool_->run_ranges(panels, kGrain, walk);
 }
 
 // Many rows: outputs of (expert, panel) to memory, some columns at a time, then the sums.

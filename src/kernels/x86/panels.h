@@ -17,18 +17,22 @@ inline double panel_us(const PanelLayout& layout, std::int64_t rows) {
     return static_cast<double>(layout.panel_bytes) / kBytesPerUs + flops / kFlopsPerUs;
 }
 
-// Calls body(begin, end) on ranges of [0, n) in pieces worth a claim.
+// Calls body(begin, end) on ranges of [0, n) in pieces worth a claim. They are long, since memory
+// is best read in long stretches, but each thread has several: a piece is what a thread that is
+// held up can delay the others by.
 template <class Body>
 void for_panels(ComputePool& pool, std::int64_t n, double item_us, const Body& body) {
-    constexpr double kPieceUs = 5;
+    constexpr double kWorthUs = 5, kPieceUs = 15;
+    constexpr std::int64_t kPiecesPerThread = 4;
     if (n <= 0) return;
-    if (pool.threads() == 1 || n == 1 || static_cast<double>(n) * item_us < kPieceUs) {
+    if (pool.threads() == 1 || n == 1 || static_cast<double>(n) * item_us < kWorthUs) {
         const FlushDenormals flush;
         body(std::int64_t{0}, n);
         return;
     }
-    const double grain = kPieceUs / item_us;
-    pool.run_ranges(n, grain < 1 ? 1 : static_cast<std::int64_t>(grain), std::cref(body));
+    const std::int64_t share = n / (kPiecesPerThread * pool.threads());
+    const auto grain = std::min<std::int64_t>(static_cast<std::int64_t>(kPieceUs / item_us), share);
+    pool.run_ranges(n, std::max<std::int64_t>(grain, 1), std::cref(body));
 }
 
 // The calling thread's memory for LinearKernels::product.
