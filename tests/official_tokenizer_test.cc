@@ -11,7 +11,7 @@
 #include "recipe/engram_token_map.h"
 #include "recipe/official_prompt.h"
 #include "recipe/prompt.h"
-#include "recipe_rows.h"
+#include "recipe/vectors/rows.h"
 #include "support.h"
 
 namespace fathom {
@@ -51,10 +51,10 @@ Conversation spec_conversation(const Json& conv) {
     for (const Json& source : conv.find("messages")->items()) {
         Json plain = source;
         plain.set("tool_calls", Json());
-        conversation.messages.push_back(testing::message_of(plain, kImageToken));
+        conversation.messages.push_back(row_message(plain, kImageToken));
         conversation.messages.back().tool_calls = calls_of(source);
     }
-    conversation.tools = testing::tools_of(conv);
+    conversation.tools = row_tools(conv);
     for (Tool& tool : conversation.tools)
         if (!tool.parameters) tool.parameters = Json::object();  // as requests are lowered
     const std::string choice = text_of(conv, "tool_choice");
@@ -76,7 +76,7 @@ OfficialMessage official_message(const Json& source) {
     OfficialMessage message;
     message.role = roles.at(text_of(source, "role"));
     message.content = text_of(source, "content");
-    message.reasoning_content = testing::optional_text(source, "reasoning_content");
+    message.reasoning_content = row_optional_text(source, "reasoning_content");
     message.tool_calls = calls_of(source);
     message.tool_call_id = text_of(source, "tool_call_id");
     if (const Json* tools = source.find("tools"))

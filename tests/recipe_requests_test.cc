@@ -1,7 +1,6 @@
-// Request bodies of the three protocols against the recorded results of the reference
-// (golden/recipe/prompts.jsonl and errors.jsonl; the README there explains the fields). Each
-// failing row tells its first difference. The numbers of rows are asserted, so that none is lost
-// unseen.
+// Two rules over the requests of golden/recipe beside those of recipe_vectors_test: the profile
+// `open` gives the same on what the reference accepts, and a response repeats its request. The
+// numbers of rows are asserted, so that none is lost unseen.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -37,20 +36,6 @@ void expect_rows(const std::string& file, const std::string& protocol, int count
     EXPECT_EQ(failures.size(), 0) << "of " << rows << " rows of " << protocol << " in " << file;
 }
 
-TEST(RecipeRequests, RequestsLowerAsTheReference) {
-    FATHOM_NEED_SHARED("golden/recipe/prompts.jsonl");
-    expect_rows("prompts.jsonl", "chat", 692, check_accepted_request);
-    expect_rows("prompts.jsonl", "messages", 275, check_accepted_request);
-    expect_rows("prompts.jsonl", "responses", 223, check_accepted_request);
-}
-
-TEST(RecipeRequests, RequestsAreRefusedAsTheReference) {
-    FATHOM_NEED_SHARED("golden/recipe/errors.jsonl");
-    expect_rows("errors.jsonl", "chat", 379, check_refused_request);
-    expect_rows("errors.jsonl", "messages", 214, check_refused_request);
-    expect_rows("errors.jsonl", "responses", 225, check_refused_request);
-}
-
 TEST(RecipeRequests, WhatTheReferenceAcceptsIsTheSameInTheProfileOpen) {
     FATHOM_NEED_SHARED("golden/recipe/prompts.jsonl");
     const auto in_open = [](Json row) {
@@ -74,7 +59,7 @@ TEST(RecipeRequests, ResponsesAnswersRepeatTheirRequests) {
         if (body == nullptr) continue;
         const Json& whole = row.find("chunkings")->items()[0];
         const Json* answer = whole.find("protocols")->find("responses")->find("response");
-        const auto request = lower_request("responses", body->dump(), LowerOptions());
+        const auto request = lower_request(Protocol::responses, body->dump(), LowerOptions());
         ASSERT_TRUE(request.ok()) << row_text(row, "id") << request.status().message();
         ASSERT_NE(answer, nullptr) << row_text(row, "id");
         const Json parsed = answer->is_string() ? parse_json(answer->as_string()).value() : *answer;

@@ -1,5 +1,6 @@
-// fathom recipe render|tokenize|parse [FILE]: the codec without a model. What a request's prompt
-// looks like, which ids a text has, and how generated text is read.
+// fathom recipe render|tokenize|parse|check [FILE]: the codec without a model. What a request's
+// prompt looks like, which ids a text has, how generated text is read, and whether all that is as
+// recorded.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -13,23 +14,26 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/recipe_check.h"
 #include "recipe/output_parser.h"
 #include "recipe/prompt.h"
-#include "recipe/protocols/chat_request.h"
-#include "recipe/protocols/messages_request.h"
 #include "recipe/protocols/request_error.h"
-#include "recipe/protocols/responses_request.h"
+#include "recipe/recipe.h"
 #include "recipe/tokenizer.h"
 
 namespace fathom {
 namespace {
 
 const CommandSpec kSpec = {
-    .usage = "fathom recipe render|tokenize|parse [FILE] [options]",
+    .usage =
+        "fathom recipe render|tokenize|parse [FILE] [options]\n"
+        "       fathom recipe check FILE… [options]",
     .summary =
         "The codec without a model; FILE absent or - is standard input.\n"
         "render: a request body of --protocol as the prompt that the model reads, and with\n"
-        "--tokenizer its ids. tokenize: a text's ids. parse: generated text as events.",
+        "--tokenizer its ids. tokenize: a text's ids. parse: generated text as events.\n"
+        "check: files of recorded results (requests, ids, streams, transcripts, one JSON object a\n"
+        "line), or folders of them; prints the first difference of each row that differs.",
     .tables = {"recipe"},
     .aliases = {{"--protocol", "recipe.protocol"},
                 {"--tokenizer", "recipe.tokenizer"},
@@ -39,12 +43,15 @@ const CommandSpec kSpec = {
                 {"--tools", "recipe.tools"},
                 {"--json-mode", "recipe.json_mode"},
                 {"--stop", "recipe.stop"},
+                {"--profile", "recipe.profile"},
+                {"--update", "recipe.update"},
                 {"--json", "recipe.json"}},
-    .positional_max = 2};
+    .positional_max = 1000};
 
 struct Recipe {
     std::string protocol = "chat", tokenizer, dialect = "v41", thinking = "on";
-    bool special = false, tools = true, json_mode = false, json = false;
+    std::string profile = "open";
+    bool special = false, tools = true, json_mode = false, json = false, update = false;
     std::vector<std::string> stop;
 };
 
@@ -83,25 +90,15 @@ Json ids_json(const std::vector<TokenId>& ids) {
 
 Result<LoweredRequest> lower(const std::string& body, const Recipe& recipe) {
     LowerOptions options;
+    options.profile = recipe.profile == "open" ? Profile::open : Profile::reference;
     // Any model is known here, and speaks the dialect that was asked for unless the name says more.
     const Result<Json> request = parse_json(body);
     const Json* const model = request.ok() ? request->find("model") : nullptr;
     if (model != nullptr && model->is_string())
         options.models.emplace(model->as_string(),
                                recipe.dialect == "v4" ? Dialect::v4 : Dialect::v41);
-    if (recipe.protocol == "messages") return lower_messages_request(body, options);
-    if (recipe.protocol == "responses") return lower_responses_request(body, options);
-    return lower_chat_request(body, options);
-}
-
-// The tokenizer's spelling where it has another.
-SpecialTokens spellings(const Tokenizer* tokenizer) {
-    constexpr const char* kOtherImage = "<｜deepseek_image｜>";
-    SpecialTokens tokens;
-    if (tokenizer != nullptr && !tokenizer->added_id(tokens.image) &&
-        tokenizer->added_id(kOtherImage))
-        tokens.image = kOtherImage;
-    return tokens;
+    FATHOM_ASSIGN(const Protocol protocol, parse_protocol(recipe.protocol));
+    return lower_request(protocol, body, options);
 }
 
 Status render(const std::string& body, const Recipe& recipe) {
@@ -118,7 +115,7 @@ Status render(const std::string& body, const Recipe& recipe) {
     }
     RenderOptions options;
     options.dialect = request->dialect;
-    options.tokens = spellings(tokenizer.get());
+    if (tokenizer != nullptr) options.tokens = special_tokens_of(*tokenizer);
     FATHOM_ASSIGN(const std::vector<PromptSegment> segments,
                   render_prompt(request->conversation, options));
     std::vector<TokenId> ids;
@@ -211,6 +208,12 @@ Status parse(const std::string& text, const Recipe& recipe) {
 }
 
 Status run(const std::vector<std::string>& words, const Recipe& recipe) {
+    if (words[0] == "check") {
+        return check_recipe_files(
+            {words.begin() + 1, words.end()},
+            {.tokenizer = recipe.tokenizer, .json = recipe.json, .update = recipe.update});
+    }
+    if (words.size() > 2) return invalid_argument("\"{}\" is one word too many", words[2]);
     using Part = Status (*)(const std::string&, const Recipe&);
     struct Named {
         const char* name;
@@ -221,7 +224,7 @@ Status run(const std::vector<std::string>& words, const Recipe& recipe) {
         FATHOM_ASSIGN(const std::string input, read_input(words));
         return known.part(input, recipe);
     }
-    return invalid_argument("\"{}\" is none of render, tokenize, parse", words[0]);
+    return invalid_argument("\"{}\" is none of render, tokenize, parse, check", words[0]);
 }
 
 }  // namespace
@@ -241,6 +244,10 @@ int run_recipe(const std::vector<std::string>& args) {
     schema.add("recipe.tools", &recipe.tools, "parse: tool calls are recognised");
     schema.add("recipe.json_mode", &recipe.json_mode, "parse: only the JSON of the content");
     schema.add("recipe.stop", &recipe.stop, "parse: a stop sequence; may be repeated");
+    schema.add_choice("recipe.profile", &recipe.profile, {"open", "reference"},
+                      "render: what is accepted, docs/codec_profiles.md");
+    schema.add("recipe.update", &recipe.update,
+               "check: transcripts get the outcome they have now; what changed is printed");
     schema.add("recipe.json", &recipe.json, "JSON instead of text; parse: one line an event");
     const Result<CommandLine> line = parse_command_line(args, schema, kSpec);
     if (!line.ok()) {

@@ -1,5 +1,5 @@
 // The output parser: what it gives must not depend on how the text was cut, and must leave as early
-// as it can. What it gives for which text is compared with recorded results (recipe_streams_test).
+// as it can. What it gives for which text is compared with recorded results (recipe_vectors_test).
 #include "recipe/output_parser.h"
 
 #include <gtest/gtest.h>

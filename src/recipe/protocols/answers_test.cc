@@ -1,5 +1,5 @@
 // The answer builders by the example of recipe.md, appendix A, and the parts they use. Their whole
-// behaviour is compared with recorded results (recipe_streams_test).
+// behaviour is compared with recorded results (recipe_vectors_test).
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

@@ -64,6 +64,7 @@ TEST(SchemaCheck, SaysWhatIsWrong) {
              Case{R"({"items":[{}]})", R"([{}] is not of types "boolean", "object")"},
              Case{R"({"patternProperties":{"[":{}}})", R"("[" is not a "regex")"},
              Case{R"({"$ref":"#/a/0"})", "Pointer '/a/0' does not exist"},
+             Case{R"({"$ref":"#/x/a","x":{"a":{"type":"objekt"}}})", "Unexpected type"},
              Case{R"({"uniqueItems":1})", R"(1 is not of type "boolean")"},
          })
         EXPECT_EQ(schema_fault(c.schema), c.fault) << c.schema;

@@ -360,20 +360,25 @@ class SchemaChecker {
         if (hash == std::string_view::npos) return {};
         const std::string_view pointer = reference.substr(hash + 1);
         // A plain name is an anchor, which may stand anywhere.
-        if (pointer.empty() || pointer[0] != '/' || leads_somewhere(pointer)) return {};
-        return invalid_argument("Pointer '{}' does not exist", pointer);
+        if (pointer.empty() || pointer[0] != '/') return {};
+        const Json* schema = target(pointer);
+        if (schema == nullptr) return invalid_argument("Pointer '{}' does not exist", pointer);
+        // Where no keyword leads, the meta-schema has not looked.
+        const Json* type = schema->find("type");
+        if (type != nullptr && !check_type(*type).ok()) return invalid_argument("Unexpected type");
+        return {};
     }
 
-    bool leads_somewhere(std::string_view pointer) {
+    const Json* target(std::string_view pointer) {
         const Json* at = &root_;
         while (!pointer.empty()) {
             pointer.remove_prefix(1);
             const std::size_t end = std::min(pointer.find('/'), pointer.size());
             at = child(*at, pointer_step(pointer.substr(0, end)));
-            if (at == nullptr) return false;
+            if (at == nullptr) return nullptr;
             pointer.remove_prefix(end);
         }
-        return true;
+        return at;
     }
 
     const Json* child(const Json& parent, const std::string& step) {

@@ -15,15 +15,15 @@ std::string rendered(const Conversation& conversation, const RenderOptions& opti
 }
 
 std::string accepted_difference(const Json& row) {
-    const LowerOptions lower = row_lower_options(row);
-    const std::string protocol = row_text(row, "protocol");
-    const auto request = lower_request(protocol, row_body(row), lower);
+    const auto request = row_request(row);
     if (!request.ok()) return "refused: " + std::string(request.status().message());
     Json golden = row_member(row, "expect");
     const RenderOptions options = row_render_options(row, request->dialect);
     Json facts = request_facts(*request, options.tokens.image);
-    if (protocol == "responses") facts.set("echo", echo_facts(request->responses.echo));
-    if (lower.profile == Profile::open) golden.set("inference", row_member(facts, "inference"));
+    if (row_text(row, "protocol") == "responses")
+        facts.set("echo", echo_facts(request->responses.echo));
+    if (row_lower_options(row).profile == Profile::open)
+        golden.set("inference", row_member(facts, "inference"));
     const auto prompt = render_prompt(request->conversation, options);
     if (!prompt.ok()) return "not rendered: " + std::string(prompt.status().message());
     const Json images = image_facts(request->image_sources, *prompt);
@@ -37,8 +37,7 @@ std::string accepted_difference(const Json& row) {
 }
 
 std::string refused_difference(const Json& row) {
-    const auto request =
-        lower_request(row_text(row, "protocol"), row_body(row), row_lower_options(row));
+    const auto request = row_request(row);
     const Json& golden = row_member(row, "error");
     if (request.ok()) return "accepted, expected " + golden.dump();
     const RequestError error = request_error(request.status());
@@ -54,8 +53,10 @@ std::string profile_difference(const Json& row, std::string_view name, Profile p
     const Json& golden = row_member(row, name);
     LowerOptions lower = row_lower_options(row);
     lower.profile = profile;
-    const auto request = lower_request(row_text(row, "protocol"), row_body(row), lower);
     if (!golden.is_object()) return fmt::format("{}: missing", name);
+    const auto protocol = parse_protocol(row_text(row, "protocol"));
+    if (!protocol.ok()) return protocol.status().message();
+    const auto request = lower_request(*protocol, row_body(row), lower);
     if (!request.ok())
         return text_difference(fmt::format("{}: error", name), row_text(golden, "error", "none"),
                                request.status().message());

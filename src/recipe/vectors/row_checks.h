@@ -2,9 +2,12 @@
 // pure; its outcome says how ours differs, or why the row says nothing about this library.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "base/json.h"
+#include "recipe/tokenizer.h"
 
 namespace fathom {
 
@@ -27,5 +30,29 @@ RowOutcome check_refused_request(const Json& row);
 // codec_profiles.jsonl: what both profiles make of a request, as an error message or as some of its
 // facts by path.
 RowOutcome check_profiles(const Json& row);
+
+// parser.jsonl and streams.jsonl: text in pieces, and what each piece releases.
+RowOutcome check_parser(const Json& row);
+RowOutcome check_stream(const Json& row);
+// token_streams.jsonl: ids in groups; or the error of a faulty chunk.
+RowOutcome check_token_stream(const Json& row, const std::shared_ptr<const Tokenizer>& tokenizer);
+RowOutcome check_token_fault(const Json& row, const std::shared_ptr<const Tokenizer>& tokenizer);
+
+// encode.jsonl: the ids of a prompt, or why it has none.
+RowOutcome check_encoded(const Json& row, const std::shared_ptr<const Tokenizer>& tokenizer);
+RowOutcome check_encoding_fault(const Json& row, const std::shared_ptr<const Tokenizer>& tokenizer);
+// tokenizer.jsonl: text to ids and back, and ids of any kind to text. Rows in which the reference
+// holds U+FFFD back are skipped once their text is found equal.
+RowOutcome check_token_text(const Json& row, const std::shared_ptr<const Tokenizer>& tokenizer);
+RowOutcome check_decoded(const Json& row, const std::shared_ptr<const Tokenizer>& tokenizer);
+
+// tests/data/transcripts: a request, what the model gave, and what the client gets (transcript.h).
+RowOutcome check_transcript(const Json& row);
+
+// images.jsonl: token counts; rows about pixels are skipped.
+RowOutcome check_image(const Json& row);
+// limits.jsonl and strict.jsonl.
+RowOutcome check_limit(const Json& row);
+RowOutcome check_strict_schema(const Json& row);
 
 }  // namespace fathom

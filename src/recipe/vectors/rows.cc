@@ -5,25 +5,8 @@
 #include <limits>
 #include <map>
 
-#include "recipe/protocols/chat_request.h"
-#include "recipe/protocols/messages_request.h"
-#include "recipe/protocols/responses_request.h"
-
 namespace fathom {
 namespace {
-
-std::vector<Tool> tools_of(const Json& object) {
-    std::vector<Tool> tools;
-    for (const Json& source : row_items(object, "tools")) {
-        Tool& tool = tools.emplace_back();
-        tool.name = row_text(source, "name");
-        tool.description = row_optional_text(source, "description");
-        if (const Json* parameters = source.find("parameters")) tool.parameters = *parameters;
-        tool.strict = row_flag(source, "strict");
-        tool.defer_loading = row_flag(source, "defer_loading");
-    }
-    return tools;
-}
 
 std::int64_t images_of(const Json& message) {
     if (row_has(message, "image_sources"))
@@ -44,28 +27,6 @@ MessageText content_of(const Json& message, std::string_view image_spelling) {
     }
     content.append(rest);
     return content;
-}
-
-Message message_of(const Json& source, std::string_view image_spelling) {
-    static constexpr std::array<std::string_view, 5> kRoles = {"system", "user", "assistant",
-                                                               "tool", "latest_reminder"};
-    Message message;
-    const auto role = std::find(kRoles.begin(), kRoles.end(), row_text(source, "role"));
-    if (role != kRoles.end()) message.role = static_cast<Role>(role - kRoles.begin());
-    message.content = content_of(source, image_spelling);
-    message.reasoning_content = row_optional_text(source, "reasoning_content");
-    const auto text_at = [](const Json& call, std::size_t i) {
-        const bool there = call.is_array() && i < call.items().size();
-        return there && call.items()[i].is_string() ? call.items()[i].as_string() : std::string();
-    };
-    for (const Json& call : row_items(source, "tool_calls"))
-        message.tool_calls.push_back({text_at(call, 0), text_at(call, 1), text_at(call, 2)});
-    message.empty_tool_calls =
-        row_member(source, "tool_calls").is_array() && message.tool_calls.empty();
-    message.tool_call_id = row_text(source, "tool_call_id");
-    message.tools = tools_of(source);
-    message.prefix = row_flag(source, "prefix");
-    return message;
 }
 
 ReasoningEffort effort_of(const Json& lowered) {
@@ -193,31 +154,53 @@ std::string marked_prompt(const std::vector<PromptSegment>& segments) {
     return text;
 }
 
+std::vector<Tool> row_tools(const Json& object) {
+    std::vector<Tool> tools;
+    for (const Json& source : row_items(object, "tools")) {
+        Tool& tool = tools.emplace_back();
+        tool.name = row_text(source, "name");
+        tool.description = row_optional_text(source, "description");
+        if (const Json* parameters = source.find("parameters")) tool.parameters = *parameters;
+        tool.strict = row_flag(source, "strict");
+        tool.defer_loading = row_flag(source, "defer_loading");
+    }
+    return tools;
+}
+
+Message row_message(const Json& source, std::string_view image_spelling) {
+    static constexpr std::array<std::string_view, 5> kRoles = {"system", "user", "assistant",
+                                                               "tool", "latest_reminder"};
+    Message message;
+    const auto role = std::find(kRoles.begin(), kRoles.end(), row_text(source, "role"));
+    if (role != kRoles.end()) message.role = static_cast<Role>(role - kRoles.begin());
+    message.content = content_of(source, image_spelling);
+    message.reasoning_content = row_optional_text(source, "reasoning_content");
+    const auto text_at = [](const Json& call, std::size_t i) {
+        const bool there = call.is_array() && i < call.items().size();
+        return there && call.items()[i].is_string() ? call.items()[i].as_string() : std::string();
+    };
+    for (const Json& call : row_items(source, "tool_calls"))
+        message.tool_calls.push_back({text_at(call, 0), text_at(call, 1), text_at(call, 2)});
+    message.empty_tool_calls =
+        row_member(source, "tool_calls").is_array() && message.tool_calls.empty();
+    message.tool_call_id = row_text(source, "tool_call_id");
+    message.tools = row_tools(source);
+    message.prefix = row_flag(source, "prefix");
+    return message;
+}
+
 Conversation row_conversation(const Json& lowered, std::string_view image_spelling) {
     Conversation conversation;
     for (const Json& message : row_items(lowered, "messages"))
-        conversation.messages.push_back(message_of(message, image_spelling));
+        conversation.messages.push_back(row_message(message, image_spelling));
     conversation.thinking = row_flag(lowered, "thinking_mode", true);
     conversation.effort = effort_of(lowered);
-    conversation.tools = tools_of(lowered);
+    conversation.tools = row_tools(lowered);
     const std::string choice = row_text(lowered, "tool_choice");
     if (choice == "none") conversation.tool_choice = ToolChoice::none;
     if (choice == "required") conversation.tool_choice = ToolChoice::required;
     conversation.response_format = format_of(lowered);
     return conversation;
-}
-
-bool row_types_images(const Json& lowered, std::string_view image_spelling) {
-    for (const Json& message : row_items(lowered, "messages")) {
-        if (!row_has(message, "images")) continue;
-        const std::string text = row_text(message, "content");
-        std::int64_t spelled = 0;
-        for (std::size_t at = text.find(image_spelling); at != std::string::npos;
-             at = text.find(image_spelling, at + 1))
-            ++spelled;
-        if (spelled > row_integer(message, "images")) return true;
-    }
-    return false;
 }
 
 std::string row_body(const Json& row) {
@@ -288,12 +271,9 @@ ParsingOptions row_parsing_options(const Json& row) {
     return options;
 }
 
-Result<LoweredRequest> lower_request(std::string_view protocol, std::string_view body,
-                                     const LowerOptions& options) {
-    if (protocol == "chat") return lower_chat_request(body, options);
-    if (protocol == "messages") return lower_messages_request(body, options);
-    if (protocol == "responses") return lower_responses_request(body, options);
-    return invalid_argument("protocol \"{}\" is none of chat, messages, responses", protocol);
+Result<LoweredRequest> row_request(const Json& row) {
+    FATHOM_ASSIGN(const Protocol protocol, parse_protocol(row_text(row, "protocol", "chat")));
+    return lower_request(protocol, row_body(row), row_lower_options(row));
 }
 
 }  // namespace fathom

@@ -17,6 +17,7 @@
 #include "recipe/prompt.h"
 #include "recipe/protocols/lower_options.h"
 #include "recipe/protocols/lowered_request.h"
+#include "recipe/recipe.h"
 
 namespace fathom {
 
@@ -38,11 +39,11 @@ std::vector<PromptSegment> row_segments(const Json& row);
 // For comparison and readable differences: a special token is set between ⟦ and ⟧.
 std::string marked_prompt(const std::vector<PromptSegment>& segments);
 
+std::vector<Tool> row_tools(const Json& object);  // its `tools`
+Message row_message(const Json& message, std::string_view image_spelling);
 // A lowered conversation, as the member "conversation" or "expect" of a row has it. The recorded
 // texts spell images out: as many spellings as the message has images stand for them.
 Conversation row_conversation(const Json& lowered, std::string_view image_spelling);
-// Whether the messages leave open which of the spellings in a text is the image.
-bool row_types_images(const Json& lowered, std::string_view image_spelling);
 
 // The request: `body` compact, `body_text` as it is, or `body_base64`.
 std::string row_body(const Json& row);
@@ -52,8 +53,7 @@ LowerOptions row_lower_options(const Json& row);
 // The row's `parsing` and the spellings that concern it.
 ParsingOptions row_parsing_options(const Json& row);
 
-// Of "chat", "messages" or "responses"; anything else is invalid_argument.
-Result<LoweredRequest> lower_request(std::string_view protocol, std::string_view body,
-                                     const LowerOptions& options);
+// The row's request of the row's protocol (Chat where none is named), lowered with its options.
+Result<LoweredRequest> row_request(const Json& row);
 
 }  // namespace fathom
