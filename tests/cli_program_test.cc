@@ -369,6 +369,39 @@ TEST(CliProgram, RecipeRendersTokenizesAndParses) {
     EXPECT_EQ(run({"recipe", "dance"}).status, 1);
 }
 
+TEST(CliProgram, RecipeCheckTellsTheFirstDifferenceOfEachRow) {
+    const Outcome good = run({"recipe", "check", source_path("tests/data/transcripts")});
+    EXPECT_EQ(good.status, 0) << good.out;
+    EXPECT_THAT(good.out, HasSubstr("tests/data/transcripts/tokens.jsonl: 22 rows, 22 passed, 0 "));
+    EXPECT_EQ(good.err, "") << "no progress bar in a pipe";
+
+    const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                       ("fathom_check_" + std::to_string(::getpid()) + ".jsonl");
+    std::ofstream(path) << "{}\n"
+                        << R"({"id":"t","kind":"token_count","width":1,"height":1,"tokens":1})"
+                        << "\n"
+                        << R"({"id":"r","kind":"resolve"})"
+                        << "\n"
+                        << R"({"id":"n","protocol":"chat","feed":["</think>a"]})"
+                        << "\n";
+    const Outcome bad = run({"recipe", "check", "--json", path.string()});
+    EXPECT_EQ(bad.status, 1);
+    const auto report = parse_json(bad.out);
+    ASSERT_TRUE(report.ok()) << bad.out;
+    EXPECT_EQ(report->find("failed")->as_int64(), 3);
+    EXPECT_THAT(bad.out, HasSubstr("\"line\":1,\"id\":\"\",\"difference\":\"a row of no known "));
+    EXPECT_THAT(bad.out, HasSubstr(".tokens: expected 1"));
+    EXPECT_THAT(bad.out, HasSubstr("not by the codec\":1"));
+
+    const Outcome updated = run({"recipe", "check", "--update", path.string()});
+    EXPECT_EQ(updated.status, 0) << updated.err;
+    EXPECT_THAT(updated.out, HasSubstr("1 transcripts changed"));
+    EXPECT_THAT(run({"recipe", "check", path.string()}).err, HasSubstr("2 rows differ"));
+    std::filesystem::remove(path);
+    EXPECT_EQ(run({"recipe", "check", "/absent.jsonl"}).status, 1);
+    EXPECT_EQ(run({"recipe", "check"}).status, 1);
+}
+
 TEST(CliProgram, ChatInterruptEndsTheAnswerThenTheProgram) {
     Child child(command_line({"chat", "--model", kModel, "-n", "2000", "--temperature", "0"}));
     child.write_input("Tell me a story about a fox.\n");

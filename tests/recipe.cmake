@@ -1,6 +1,7 @@
 fathom_e2e(recipe_golden_test DEPS base recipe)
 fathom_e2e(recipe_requests_test DEPS recipe_vectors recipe base)
 fathom_e2e(codec_profiles_test DEPS recipe_vectors recipe base)
+fathom_e2e(codec_transcripts_test DEPS recipe_vectors recipe base)
 fathom_e2e(tiny_tokenizer_test DEPS base recipe)
 fathom_e2e(official_tokenizer_test DEPS recipe_vectors recipe base)
 fathom_e2e(recipe_vectors_test DEPS recipe_vectors recipe base)
