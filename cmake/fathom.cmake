@@ -49,7 +49,7 @@ function(fathom_folder name)
     return()
   endif()
   add_library(fathom_${name} STATIC ${sources})
-  target_include_directories(fathom_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(fathom_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
   list(FILTER headers EXCLUDE REGEX "/testing/|/test_[a-z_]*\\.h$")  # for tests only
   if(ARG_EXCLUDE)

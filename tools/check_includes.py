@@ -44,7 +44,7 @@ BANNED = {
 
 def is_test(path):
     name = path.rsplit("/", 1)[-1]
-    return (path.startswith(("tests/", "bench/", "fuzz/")) or name.endswith("_test.cc") or
+    return (path.startswith(("tests/", "bench/", "fuzz/", "examples/")) or name.endswith("_test.cc") or
             name.startswith("test_"))
 
 

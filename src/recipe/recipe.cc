@@ -88,6 +88,7 @@ AnswerStream::AnswerStream(const EncodedRequest& request,
 }
 
 std::string AnswerStream::drain() {
+    if (ended_) events_.clear();
     std::vector<StreamPayload> payloads;
     for (const OutputEvent& event : events_)
         builder_->add(event, payloads);
@@ -95,7 +96,7 @@ std::string AnswerStream::drain() {
     std::string bytes;
     for (const StreamPayload& payload : payloads)
         append_event(bytes, payload);
-    if (!parser_.finished() || ended_) return bytes;
+    if (ended_ || !parser_.finished()) return bytes;
     ended_ = true;
     bytes += stream_ ? std::string(stream_end(protocol_)) : builder_->answer();
     return bytes;
