@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <limits>
 
 #include "base/check.h"
 
@@ -12,7 +13,7 @@ namespace {
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
 constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
 constexpr TokenId kMergedAway = -1;
-constexpr std::size_t kKnownPartsMax = 4096;
+constexpr std::size_t kKnownPartsMax = 16384;
 // Lists up to this long are searched; the square of it bounds the steps.
 constexpr std::size_t kSearchedSymbolsMax = 48;
 // Positions are 32-bit. Longer parts are cut; no request that passes the gateway's limits is near.
@@ -146,16 +147,18 @@ void Bpe::encode_part(std::string_view part, const WordKey& key, Scratch& scratc
     }
     Scratch::KnownPart& known = scratch.known(key);
     const std::size_t begin = out.size();
-    if (known.part == part) {
+    if (known.size == part.size() && same_bytes(known.text, part.data(), part.size())) {
         out.resize(begin + known.ids_count);
-        std::copy_n(out.begin() + static_cast<std::ptrdiff_t>(known.ids_begin), known.ids_count,
+        std::copy_n(out.begin() + known.ids_begin, known.ids_count,
                     out.begin() + static_cast<std::ptrdiff_t>(begin));
         return;
     }
     merge_part(part, scratch, out);
-    known = {.part = part,
-             .ids_count = static_cast<std::uint32_t>(out.size() - begin),
-             .ids_begin = begin};
+    if (begin > std::numeric_limits<std::uint32_t>::max()) return;
+    known = {.text = part.data(),
+             .ids_begin = static_cast<std::uint32_t>(begin),
+             .size = static_cast<std::uint8_t>(part.size()),
+             .ids_count = static_cast<std::uint8_t>(out.size() - begin)};
 }
 
 void Bpe::merge_part(std::string_view part, Scratch& scratch, std::vector<TokenId>& out) const {

@@ -41,9 +41,10 @@ class Bpe {
             std::uint32_t next;
         };
         struct KnownPart {
-            std::string_view part;
-            std::uint32_t ids_count = 0;
-            std::size_t ids_begin = 0;  // in `out`
+            const char* text = nullptr;
+            std::uint32_t ids_begin = 0;  // in `out`
+            std::uint8_t size = 0;
+            std::uint8_t ids_count = 0;
         };
         std::vector<std::string_view> parts_;  // of the words at hand
         std::vector<TokenId> start_;           // what a word is merged from

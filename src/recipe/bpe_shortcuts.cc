@@ -123,7 +123,7 @@ void WholeWords::add(std::string_view word, TokenId id) {
 bool WholeWords::is_word(const Slot& slot, std::string_view word, const WordKey& key) const {
     if (slot.key != key.key || slot.size != word.size()) return false;
     return word.size() <= sizeof(slot.key) ||
-           std::memcmp(text_.data() + slot.begin, word.data(), word.size()) == 0;
+           same_bytes(text_.data() + slot.begin, word.data(), word.size());
 }
 
 TokenId WholeWords::find(std::string_view word, const WordKey& key) const {
@@ -137,19 +137,22 @@ TokenId WholeWords::find(std::string_view word, const WordKey& key) const {
 
 CjkBorders::CjkBorders(const std::array<TokenId, 256>& byte_ids, std::span<const std::string> texts,
                        const std::function<std::vector<TokenId>(std::string_view)>& merge_alone)
-    : byte_ids_(byte_ids), characters_(kCharactersEnd - kFirstCharacter), pairs_(kPairBits / 64) {
-    for (std::uint32_t i = 0; i < characters_.size(); ++i) {
+    : byte_ids_(byte_ids),
+      ids_(kCharactersEnd - kFirstCharacter),
+      flags_(ids_.size()),
+      pairs_(kPairBits / 64) {
+    for (std::uint32_t i = 0; i < ids_.size(); ++i) {
         const auto bytes = bytes_of(i);
         const std::vector<TokenId> ids = merge_alone({bytes.data(), bytes.size()});
-        characters_[i] = ids.size() == 1 ? static_cast<std::uint32_t>(ids[0]) : kNotOneToken;
+        ids_[i] = ids.size() == 1 ? ids[0] : -1;
     }
     read_borders(texts);
 }
 
 void CjkBorders::read_borders(std::span<const std::string> texts) {
     // Parts of characters by their bytes.
-    std::unordered_map<std::string_view, std::uint32_t> suffixes;
-    std::unordered_map<std::string_view, std::uint32_t> prefixes;
+    std::unordered_map<std::string_view, std::uint8_t> suffixes;
+    std::unordered_map<std::string_view, std::uint8_t> prefixes;
     for (const std::string_view text : texts) {
         for (std::size_t at = 1; at < text.size(); ++at) {
             if (!is_lead(byte_at(text, at))) continue;
@@ -160,7 +163,7 @@ void CjkBorders::read_borders(std::span<const std::string> texts) {
                 const std::size_t bit = pair_bit(character_index(left), character_index(right));
                 pairs_[bit / 64] |= std::uint64_t{1} << (bit % 64);
             } else if (left_is_whole) {
-                characters_[character_index(left)] |= kBeforePart;
+                flags_[character_index(left)] |= kBeforePart;
                 prefixes[right] |= kStartsPart;
             } else {
                 // Of what is no character of the table this matches none.
@@ -171,20 +174,20 @@ void CjkBorders::read_borders(std::span<const std::string> texts) {
     }
     const auto flags_of = [](const auto& map, std::string_view part) {
         const auto found = map.find(part);
-        return found == map.end() ? 0 : found->second;
+        return found == map.end() ? std::uint8_t{0} : found->second;
     };
-    for (std::uint32_t i = 0; i < characters_.size(); ++i) {
+    for (std::uint32_t i = 0; i < flags_.size(); ++i) {
         const auto bytes = bytes_of(i);
         const std::string_view text(bytes.data(), bytes.size());
         for (std::size_t size = 1; size <= kCharacterBytes; ++size) {
-            characters_[i] |= flags_of(prefixes, text.substr(0, size));
+            flags_[i] |= flags_of(prefixes, text.substr(0, size));
             if (size < kCharacterBytes)
-                characters_[i] |= flags_of(suffixes, text.substr(kCharacterBytes - size));
+                flags_[i] |= flags_of(suffixes, text.substr(kCharacterBytes - size));
         }
     }
 }
 
-bool CjkBorders::is_open(std::uint32_t left, std::uint32_t right) {
+bool CjkBorders::is_open(unsigned left, unsigned right) {
     return ((left & kEndsPart) != 0 && (right & kStartsRest) != 0) ||
            ((left & kBeforePart) != 0 && (right & kStartsPart) != 0);
 }
@@ -195,7 +198,7 @@ std::size_t CjkBorders::pair_bit(std::uint32_t left, std::uint32_t right) {
 }
 
 void CjkBorders::cut(std::string_view word, std::vector<std::string_view>& parts) const {
-    if (characters_.empty() || !starts_with_character(word)) {
+    if (ids_.empty() || !starts_with_character(word)) {
         parts.push_back(word);
         return;
     }
@@ -205,8 +208,8 @@ void CjkBorders::cut(std::string_view word, std::vector<std::string_view>& parts
     while (starts_with_character(word.substr(at))) {
         const std::uint32_t right = character_index(word.substr(at));
         const std::size_t bit = pair_bit(left, right);
-        const bool joined = (pairs_[bit / 64] >> (bit % 64) & 1) != 0 ||
-                            is_open(characters_[left], characters_[right]);
+        const bool joined =
+            (pairs_[bit / 64] >> (bit % 64) & 1) != 0 || is_open(flags_[left], flags_[right]);
         if (!joined) {
             parts.push_back(word.substr(begin, at - begin));
             begin = at;
@@ -218,16 +221,16 @@ void CjkBorders::cut(std::string_view word, std::vector<std::string_view>& parts
 }
 
 bool CjkBorders::start_symbols(std::string_view part, std::vector<TokenId>& symbols) const {
-    if (characters_.empty() || part.size() % kCharacterBytes != 0) return false;
+    if (ids_.empty() || part.size() % kCharacterBytes != 0) return false;
     symbols.clear();
-    std::uint32_t previous = 0;
+    unsigned previous = 0;
     for (; !part.empty(); part.remove_prefix(kCharacterBytes)) {
         if (!starts_with_character(part)) return false;
-        const std::uint32_t character = characters_[character_index(part)];
-        if (is_open(previous, character)) return false;
-        previous = character;
-        if ((character & kNotOneToken) == 0) {
-            symbols.push_back(static_cast<TokenId>(character & kIdMask));
+        const std::uint32_t character = character_index(part);
+        if (is_open(previous, flags_[character])) return false;
+        previous = flags_[character];
+        if (ids_[character] >= 0) {
+            symbols.push_back(ids_[character]);
             continue;
         }
         for (std::size_t i = 0; i < kCharacterBytes; ++i)

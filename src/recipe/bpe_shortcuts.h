@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -62,6 +63,21 @@ inline WordKey word_key(std::string_view word) {
 std::optional<std::vector<std::string>> bytes_of_merges(const std::array<TokenId, 256>& byte_ids,
                                                         std::span<const BpeMerge> merges);
 
+// Equality of `size` bytes, at least one: as memcmp says, but for short ones.
+inline bool same_bytes(const char* a, const char* b, std::size_t size) {
+    const auto differ = [](const char* x, const char* y) {
+        std::uint64_t eight_x = 0;
+        std::uint64_t eight_y = 0;
+        std::memcpy(&eight_x, x, sizeof(eight_x));
+        std::memcpy(&eight_y, y, sizeof(eight_y));
+        return eight_x != eight_y;
+    };
+    if (size < 8) return std::memcmp(a, b, size) == 0;
+    for (std::size_t i = 0; i + 8 < size; i += 8)
+        if (differ(a + i, b + i)) return false;
+    return !differ(a + size - 8, b + size - 8);
+}
+
 // An open-addressing table from word to id.
 class WholeWords {
   public:
@@ -114,20 +130,20 @@ class CjkBorders {
     bool start_symbols(std::string_view part, std::vector<TokenId>& symbols) const;
 
   private:
-    enum : std::uint32_t {       // above the id, which is below 2²²
-        kEndsPart = 1u << 22,    // a token starts with a proper suffix of this character...
-        kStartsRest = 1u << 23,  // ...and goes on with this one or a part of it
-        kBeforePart = 1u << 24,  // a token holds this character...
-        kStartsPart = 1u << 25,  // ...and ends with a proper prefix of this one behind it
-        kNotOneToken = 1u << 26,
-        kIdMask = (1u << 22) - 1,
+    enum : std::uint8_t {
+        kEndsPart = 1,    // a token starts with a proper suffix of this character...
+        kStartsRest = 2,  // ...and goes on with this one or a part of it
+        kBeforePart = 4,  // a token holds this character...
+        kStartsPart = 8,  // ...and ends with a proper prefix of this one behind it
     };
     void read_borders(std::span<const std::string> texts);
-    static bool is_open(std::uint32_t left, std::uint32_t right);
+    static bool is_open(unsigned left, unsigned right);
     static std::size_t pair_bit(std::uint32_t left, std::uint32_t right);
 
     std::array<TokenId, 256> byte_ids_{};
-    std::vector<std::uint32_t> characters_;  // by code point - U+3000; empty without shortcuts
+    // By code point - U+3000; empty without shortcuts.
+    std::vector<TokenId> ids_;  // -1: the character is not one token
+    std::vector<std::uint8_t> flags_;
     // Bits of the pairs of neighbours that some token holds, by a hash: one that is set may be
     // another pair's, one that is not is true.
     std::vector<std::uint64_t> pairs_;

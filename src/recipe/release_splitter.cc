@@ -11,6 +11,9 @@ using Classes = CharacterClasses;
 // What tells the pieces apart that the first two patterns leave; none of them for the rest.
 constexpr std::uint8_t kPieceBits = Classes::kNumber | Classes::kCjk;
 
+constexpr bool is_ascii(char c) {
+    return static_cast<unsigned char>(c) < 0x80;
+}
 constexpr bool is_ascii_letter(char c) {
     return static_cast<unsigned char>((c | 0x20) - 'a') < 26;
 }
@@ -64,7 +67,7 @@ ReleaseSplitter::Step ReleaseSplitter::step(const char* at) const {
         return static_cast<std::uint32_t>(static_cast<unsigned char>(at[i]));
     };
     const std::uint32_t lead = byte(0);
-    if (lead < 0x80) return {at + 1, ascii_[lead]};
+    if (lead < 0x80) return {at + 1, ascii_class(*at)};
     if (lead < 0xE0) return {at + 2, classes_.of((lead & 0x1F) << 6 | (byte(1) & 0x3F))};
     if (lead < 0xF0) {
         return {at + 3,
@@ -74,19 +77,14 @@ ReleaseSplitter::Step ReleaseSplitter::step(const char* at) const {
                                 (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F))};
 }
 
-// The end of the run of letters and marks.
-const char* ReleaseSplitter::letters_end(const char* at, std::uint8_t piece) const {
-    if (piece == 0) {
-        at = ascii_letters_end(at, end_);
-        // No other character of ASCII is a letter or mark.
-        if (at == end_ || static_cast<unsigned char>(*at) < 0x80) return at;
-    }
-    return run_end(at, piece, Classes::kWord);
-}
-
 // The end of the run of characters of the piece that have one of `bits`.
 const char* ReleaseSplitter::run_end(const char* at, std::uint8_t piece, std::uint8_t bits) const {
     for (;;) {
+        // Most are ASCII, where only numbers are not of the piece 0, and those have no other bit.
+        while (at < end_ && is_ascii(*at)) {
+            if (piece != 0 || (ascii_class(*at) & bits) == 0) return at;
+            ++at;
+        }
         const Step s = step(at);
         if ((s.bits & kPieceBits) != piece || (s.bits & bits) == 0) return at;
         at = s.next;
@@ -127,9 +125,9 @@ const char* ReleaseSplitter::match_end(const char* at, Step first, std::uint8_t 
         const char* const end = ascii_letters_end(first.next, end_);
         if (end != first.next) return end;
     }
-    if ((first.bits & Classes::kWord) != 0) return letters_end(first.next, piece);
+    if ((first.bits & Classes::kWord) != 0) return run_end(first.next, piece, Classes::kWord);
     if ((first.bits & (Classes::kSymbol | Classes::kNewline)) == 0) {
-        const char* const end = letters_end(first.next, piece);
+        const char* const end = run_end(first.next, piece, Classes::kWord);
         if (end != first.next) return end;
     }
     const char* const symbols = *at == ' ' ? first.next : at;
@@ -138,12 +136,25 @@ const char* ReleaseSplitter::match_end(const char* at, Step first, std::uint8_t 
     return (first.bits & Classes::kSpace) != 0 ? space_end(at, piece) : nullptr;
 }
 
+// A letter of ASCII, or what may stand before letters, and the letters behind it; null where there
+// is no such word or more to look at.
+const char* ReleaseSplitter::ascii_word_end(const char* at) const {
+    if (!is_ascii(*at)) return nullptr;
+    const std::uint8_t bits = ascii_class(*at);
+    if ((bits & (Classes::kNumber | Classes::kNewline)) != 0) return nullptr;
+    const char* const end = ascii_letters_end(at + 1, end_);
+    if (end == at + 1 && (bits & Classes::kWord) == 0) return nullptr;
+    // Behind punctuation the letters of ASCII alone are taken, elsewhere all letters and marks.
+    if ((bits & Classes::kAsciiPunct) != 0 || end == end_ || is_ascii(*end)) return end;
+    return run_end(end, 0, Classes::kWord);
+}
+
 const char* ReleaseSplitter::word_end(const char* at) const {
+    if (const char* const end = ascii_word_end(at)) return end;
     Step s = step(at);
     if ((s.bits & Classes::kNumber) != 0) return number_end(at);
     const std::uint8_t piece = s.bits & kPieceBits;
-    const char* match = match_end(at, s, piece);
-    if (match != nullptr) return match;
+    if (const char* const end = match_end(at, s, piece)) return end;
     // A gap: up to the next match or the end of the piece.
     do {
         at = s.next;

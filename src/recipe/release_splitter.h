@@ -36,11 +36,12 @@ class ReleaseSplitter final : public WordSplitter {
     };
 
     Step step(const char* at) const;
-    const char* letters_end(const char* at, std::uint8_t piece) const;
+    std::uint8_t ascii_class(char c) const { return ascii_[static_cast<unsigned char>(c)]; }
     const char* run_end(const char* at, std::uint8_t piece, std::uint8_t bits) const;
     const char* number_end(const char* at) const;
     const char* space_end(const char* at, std::uint8_t piece) const;
     const char* match_end(const char* at, Step first, std::uint8_t piece) const;
+    const char* ascii_word_end(const char* at) const;
     const char* word_end(const char* at) const;
 
     const CharacterClasses& classes_;

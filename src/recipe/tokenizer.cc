@@ -79,14 +79,13 @@ class BpeTokenizer final : public Tokenizer {
         Range bytes;
     };
 
-    // Text of the release's vocabulary; more ids than this only move the vector.
-    static constexpr std::size_t kBytesPerId = 3;
-
     // One call of encode: what a thread needs to itself, and the ids so far.
     struct Encoding {
         Encoding(const BpeTokenizer& tokenizer, std::size_t text_bytes)
             : bpe(tokenizer.bpe_), splitter(tokenizer.pre_tokenizer_), scratch(text_bytes) {
-            ids.reserve(text_bytes / kBytesPerId);
+            // More than most texts have: what is not written costs no memory, moving would cost
+            // time.
+            ids.reserve(text_bytes / 3 * 2);
         }
 
         // Ill-formed UTF-8 has no characters for the pre-tokenizer to look at: each such byte is a
