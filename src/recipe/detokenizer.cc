@@ -8,7 +8,7 @@ Detokenizer::Piece Detokenizer::push(std::span<const TokenId> ids) {
     for (const TokenId id : ids)
         pending_ += tokenizer_->bytes(id);
     pending_count_ += static_cast<std::int64_t>(ids.size());
-    if (pending_.empty() || utf8_incomplete_tail(pending_) > 0) return {};
+    if (!utf8_ends_well(pending_)) return {};
     return release();
 }
 

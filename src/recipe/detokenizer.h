@@ -1,13 +1,10 @@
 // Streaming detokenization (recipe.md 1.8): text is released only as whole UTF-8 characters.
-// Pending ids are held while the bytes so far end in an incomplete but possible character. One
-// owner; cheap to copy.
+// Pending ids are held while what they decode to ends with U+FFFD, since a character may yet come
+// of its bytes. One owner; cheap to copy.
 //
-// The pieces of a stream joined are decode() of all its ids, however the stream was cut.
-//
-// The reference decodes the pending ids and holds while the result ends with U+FFFD. Text that is
-// well-formed and holds no U+FFFD is released at the same ids in both. A genuine U+FFFD, or bytes
-// that no continuation can repair, come at once here; the reference holds them until a good
-// character follows and drops them, uncounted, at the end of the stream.
+// The pieces of a stream joined are decode() of all its ids, however the stream was cut. U+FFFD
+// that the model means, and bytes that no continuation can repair, are held as well, as the
+// reference does: until a good character follows.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +30,7 @@ class Detokenizer {
     // An id outside the vocabulary has no bytes: it is held, and counted with the next text.
     Piece push(TokenId id) { return push({&id, 1}); }
     // Several ids that came together give one piece: none of it while the last character is
-    // incomplete.
+    // incomplete or U+FFFD. Time is linear in the bytes of these ids, however many are held.
     Piece push(std::span<const TokenId> ids);
     // What is still pending at the end, ill-formed bytes replaced. The reference drops it; callers
     // that show text to people use it, the reference profile does not. The detokenizer is then as

@@ -27,15 +27,19 @@ TEST(Detokenizer, HoldsIdsThatEndInsideACharacter) {
     EXPECT_EQ(detokenizer.finish().token_count, 0);
 }
 
-TEST(Detokenizer, GivesBytesThatNothingCanRepairAtOnce) {
-    Detokenizer detokenizer(tiny_tokenizer());
+TEST(Detokenizer, HoldsReplacementCharactersUntilAnotherFollows) {
     const TokenId bad = tiny_tokenizer()->encode("\xFF", false)[0];
-    EXPECT_EQ(detokenizer.push(bad).text, "\uFFFD");
-    std::string text;
-    for (const TokenId id : tiny_tokenizer()->encode("\uFFFD", false)) {
-        text += detokenizer.push(id).text;
+    const TokenId good = tiny_tokenizer()->encode("a", false)[0];
+    for (std::vector<TokenId> ids :
+         {std::vector<TokenId>{bad, bad}, tiny_tokenizer()->encode("\uFFFD", false)}) {
+        Detokenizer detokenizer(tiny_tokenizer());
+        const std::string text = tiny_tokenizer()->decode(ids);
+        for (const TokenId id : ids)
+            EXPECT_EQ(detokenizer.push(id).text, "");
+        const Detokenizer::Piece piece = detokenizer.push(good);
+        EXPECT_EQ(piece.text, text + "a");
+        EXPECT_EQ(piece.token_count, static_cast<std::int64_t>(ids.size()) + 1);
     }
-    EXPECT_EQ(text, "\uFFFD");
 }
 
 TEST(Detokenizer, CountsAnIdOutsideTheVocabularyWithTheNextText) {
@@ -65,6 +69,7 @@ RC_GTEST_PROP(Detokenizer, PiecesJoinedAreTheDecodedWhole, ()) {
         const Detokenizer::Piece piece = detokenizer.push(id);
         RC_ASSERT(utf8_lossy(piece.text) == piece.text);
         RC_ASSERT(piece.text.empty() == (piece.token_count == 0));
+        RC_ASSERT(!piece.text.ends_with("\uFFFD"));
         text += piece.text;
         count += piece.token_count;
     }

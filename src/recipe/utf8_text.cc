@@ -37,6 +37,17 @@ std::size_t utf8_incomplete_tail(std::string_view text) {
     return 0;
 }
 
+bool utf8_ends_well(std::string_view text) {
+    for (std::size_t length = 1; length <= std::min<std::size_t>(4, text.size()); ++length) {
+        const std::size_t at = text.size() - length;
+        if ((static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80) continue;
+        // A byte that continues nothing begins a step whatever stands before it.
+        const Utf8Step step = utf8_step(text, at);
+        return step.byte_count == length && step.code_point != 0xFFFD;
+    }
+    return false;
+}
+
 std::string utf8_lossy(std::string_view bytes) {
     std::string out;
     out.reserve(bytes.size());

@@ -29,6 +29,10 @@ Utf8Step utf8_step(std::string_view text, std::size_t at);
 // to 3. Looks at the last three bytes only.
 std::size_t utf8_incomplete_tail(std::string_view text);
 
+// Whether the text ends with a well-formed character other than U+FFFD, so that utf8_lossy of it
+// does not end with U+FFFD. Looks at the last four bytes only.
+bool utf8_ends_well(std::string_view text);
+
 // UTF-8 with each maximal ill-formed subpart replaced by one U+FFFD (the WHATWG rule). An
 // incomplete character at the end is ill-formed.
 std::string utf8_lossy(std::string_view bytes);

@@ -47,6 +47,12 @@ TEST(Utf8, KnowsWhichTailsMayStillBecomeACharacter) {
     EXPECT_EQ(utf8_incomplete_tail("\xFF"), 0u);
 }
 
+RC_GTEST_PROP(Utf8, KnowsWhichTextsEndWithAGoodCharacter, ()) {
+    const std::string text = *testing::damaged_text();
+    const std::string lossy = utf8_lossy(text);
+    RC_ASSERT(utf8_ends_well(text) == (!lossy.empty() && !lossy.ends_with("\uFFFD")));
+}
+
 RC_GTEST_PROP(Utf8, LossyTextIsWellFormedAndLeavesGoodTextAlone, ()) {
     const std::string damaged = *testing::damaged_text();
     const std::string lossy = utf8_lossy(damaged);
