@@ -41,8 +41,7 @@ RowOutcome check_token_fault(const Json& row, const std::shared_ptr<const Tokeni
 // encode.jsonl: the ids of a prompt, or why it has none.
 RowOutcome check_encoded(const Json& row, const std::shared_ptr<const Tokenizer>& tokenizer);
 RowOutcome check_encoding_fault(const Json& row, const std::shared_ptr<const Tokenizer>& tokenizer);
-// tokenizer.jsonl: text to ids and back, and ids of any kind to text. Rows in which the reference
-// holds U+FFFD back are skipped once their text is found equal.
+// tokenizer.jsonl: text to ids and back, and ids of any kind to text.
 RowOutcome check_token_text(const Json& row, const std::shared_ptr<const Tokenizer>& tokenizer);
 RowOutcome check_decoded(const Json& row, const std::shared_ptr<const Tokenizer>& tokenizer);
 
