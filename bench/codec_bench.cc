@@ -13,6 +13,11 @@
 //   parser.us_per_token       answers as a stream gives them, id by id, to events: text, and calls;
 //   parser.chat.us_per_token  with the payloads of Chat Completions
 //   render.mb_per_s           a long conversation to segments; the limit is a copy of its text
+//   sse.events_per_cpu_s      1,000 streams of the real server on one processor, a scripted engine
+//                             behind it: events for each second of CPU time of this process, all
+//                             its threads; the limit is a server that only writes those bytes, by
+//                             as many calls
+//   sse.vs_socket             the ratio of the two, in turns
 #include <fmt/core.h>
 
 #include <fstream>
@@ -72,6 +77,7 @@ Status run(const Options& options) {
     FATHOM_RETURN_IF_ERROR(bench::bench_tokenizer(options.tokenizer, text, report));
     bench::bench_parser(tokenizer, text, report);
     bench::bench_render(text, report);
+    FATHOM_RETURN_IF_ERROR(bench::bench_sse(report));
     fmt::print("{}", report.table());
     if (options.json) fmt::print("{}\n", report.json());
     return {};

@@ -31,5 +31,7 @@ Status bench_tokenizer(const std::string& path, std::string_view text, Report& r
 void bench_parser(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text,
                   Report& report);
 void bench_render(std::string_view text, Report& report);
+// Forks, so no other thread may run yet.
+Status bench_sse(Report& report);
 
 }  // namespace fathom::bench
