@@ -369,6 +369,22 @@ TEST(CliProgram, RecipeRendersTokenizesAndParses) {
     EXPECT_EQ(run({"recipe", "dance"}).status, 1);
 }
 
+TEST(CliProgram, RecipeImageTellsTheTokensOfPictures) {
+    const std::string picture = source_path("fuzz/corpus/image/striped_gif");  // 2×10
+    const Outcome shown = run({"recipe", "image", "--json", picture, picture});
+    ASSERT_EQ(shown.status, 0) << shown.err;
+    const auto report = parse_json(shown.out);
+    ASSERT_TRUE(report.ok()) << shown.out;
+    ASSERT_EQ(report->items().size(), 2u);
+    EXPECT_EQ(report->items()[0].find("width")->as_int64(), 252);
+    EXPECT_EQ(report->items()[0].find("height")->as_int64(), 1218);
+    EXPECT_EQ(report->items()[0].find("tokens")->as_int64(), 205);
+    const Outcome refused = run({"recipe", "image", source_path("README.md")});
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_THAT(refused.err, HasSubstr("README.md: UnsupportedMediaType: "));
+    EXPECT_EQ(run({"recipe", "image"}).status, 1);
+}
+
 TEST(CliProgram, RecipeCheckTellsTheFirstDifferenceOfEachRow) {
     const Outcome good = run({"recipe", "check", source_path("tests/data/transcripts")});
     EXPECT_EQ(good.status, 0) << good.out;
@@ -380,7 +396,7 @@ TEST(CliProgram, RecipeCheckTellsTheFirstDifferenceOfEachRow) {
     std::ofstream(path) << "{}\n"
                         << R"({"id":"t","kind":"token_count","width":1,"height":1,"tokens":1})"
                         << "\n"
-                        << R"({"id":"r","kind":"resolve"})"
+                        << R"({"id":"r","prompt":"x","ids":[1]})"
                         << "\n"
                         << R"({"id":"n","protocol":"chat","feed":["</think>a"]})"
                         << "\n";
@@ -391,7 +407,7 @@ TEST(CliProgram, RecipeCheckTellsTheFirstDifferenceOfEachRow) {
     EXPECT_EQ(report->find("failed")->as_int64(), 3);
     EXPECT_THAT(bad.out, HasSubstr("\"line\":1,\"id\":\"\",\"difference\":\"a row of no known "));
     EXPECT_THAT(bad.out, HasSubstr(".tokens: expected 1"));
-    EXPECT_THAT(bad.out, HasSubstr("not by the codec\":1"));
+    EXPECT_THAT(bad.out, HasSubstr("and none is named\":1"));
 
     const Outcome updated = run({"recipe", "check", "--update", path.string()});
     EXPECT_EQ(updated.status, 0) << updated.err;

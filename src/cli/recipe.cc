@@ -1,6 +1,6 @@
-// fathom recipe render|tokenize|parse|check [FILE]: the codec without a model. What a request's
-// prompt looks like, which ids a text has, how generated text is read, and whether all that is as
-// recorded.
+// fathom recipe render|tokenize|parse|image|check [FILE]: the codec without a model. What a
+// request's prompt looks like, which ids a text has, how generated text is read, and whether all
+// that is as recorded.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/recipe_check.h"
+#include "cli/recipe_image.h"
 #include "recipe/output_parser.h"
 #include "recipe/prompt.h"
 #include "recipe/protocols/request_error.h"
@@ -27,11 +28,12 @@ namespace {
 const CommandSpec kSpec = {
     .usage =
         "fathom recipe render|tokenize|parse [FILE] [options]\n"
-        "       fathom recipe check FILE… [options]",
+        "       fathom recipe image|check FILE… [options]",
     .summary =
         "The codec without a model; FILE absent or - is standard input.\n"
         "render: a request body of --protocol as the prompt that the model reads, and with\n"
         "--tokenizer its ids. tokenize: a text's ids. parse: generated text as events.\n"
+        "image: how many tokens pictures take, and in which size the model sees them.\n"
         "check: files of recorded results (requests, ids, streams, transcripts, one JSON object a\n"
         "line), or folders of them; prints the first difference of each row that differs.",
     .tables = {"recipe"},
@@ -45,6 +47,8 @@ const CommandSpec kSpec = {
                 {"--stop", "recipe.stop"},
                 {"--profile", "recipe.profile"},
                 {"--update", "recipe.update"},
+                {"--low-detail", "recipe.low_detail"},
+                {"--out", "recipe.out"},
                 {"--json", "recipe.json"}},
     .positional_max = 1000};
 
@@ -52,6 +56,8 @@ struct Recipe {
     std::string protocol = "chat", tokenizer, dialect = "v41", thinking = "on";
     std::string profile = "open";
     bool special = false, tools = true, json_mode = false, json = false, update = false;
+    bool low_detail = false;
+    std::string out;
     std::vector<std::string> stop;
 };
 
@@ -213,6 +219,11 @@ Status run(const std::vector<std::string>& words, const Recipe& recipe) {
             {words.begin() + 1, words.end()},
             {.tokenizer = recipe.tokenizer, .json = recipe.json, .update = recipe.update});
     }
+    if (words[0] == "image") {
+        return show_recipe_images(
+            {words.begin() + 1, words.end()},
+            {.low_detail = recipe.low_detail, .json = recipe.json, .out = recipe.out});
+    }
     if (words.size() > 2) return invalid_argument("\"{}\" is one word too many", words[2]);
     using Part = Status (*)(const std::string&, const Recipe&);
     struct Named {
@@ -224,7 +235,7 @@ Status run(const std::vector<std::string>& words, const Recipe& recipe) {
         FATHOM_ASSIGN(const std::string input, read_input(words));
         return known.part(input, recipe);
     }
-    return invalid_argument("\"{}\" is none of render, tokenize, parse, check", words[0]);
+    return invalid_argument("\"{}\" is none of render, tokenize, parse, image, check", words[0]);
 }
 
 }  // namespace
@@ -248,6 +259,9 @@ int run_recipe(const std::vector<std::string>& args) {
                       "render: what is accepted, docs/codec_profiles.md");
     schema.add("recipe.update", &recipe.update,
                "check: transcripts get the outcome they have now; what changed is printed");
+    schema.add("recipe.low_detail", &recipe.low_detail, "image: as with detail \"low\"");
+    schema.add("recipe.out", &recipe.out,
+               "image: a folder for the pictures as they are handed on, NAME.webp");
     schema.add("recipe.json", &recipe.json, "JSON instead of text; parse: one line an event");
     const Result<CommandLine> line = parse_command_line(args, schema, kSpec);
     if (!line.ok()) {

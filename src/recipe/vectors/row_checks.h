@@ -48,7 +48,8 @@ RowOutcome check_decoded(const Json& row, const std::shared_ptr<const Tokenizer>
 // tests/data/transcripts: a request, what the model gave, and what the client gets (transcript.h).
 RowOutcome check_transcript(const Json& row);
 
-// images.jsonl: token counts; rows about pixels are skipped.
+// images.jsonl: token counts, pictures brought to size, sources read. Pictures that a row only
+// describes are made here, so that their sizes in bytes are not the recorded ones.
 RowOutcome check_image(const Json& row);
 // limits.jsonl and strict.jsonl.
 RowOutcome check_limit(const Json& row);

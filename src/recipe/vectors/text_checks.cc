@@ -143,19 +143,7 @@ RowOutcome check_decoded(const Json& row, const std::shared_ptr<const Tokenizer>
                             tokenizer->decode(all));
 }
 
-// ------------------------------------------------------------------------------- images and limits
-
-RowOutcome check_image(const Json& row) {
-    if (row_text(row, "kind") != "token_count")
-        return RowOutcome::skip("pictures are read by the vision front end, not by the codec");
-    const std::int64_t width = row_integer(row, "width", -1);
-    const std::int64_t height = row_integer(row, "height", -1);
-    constexpr std::int64_t kSideMax = (std::int64_t{1} << 32) - 1;
-    if (width < 0 || height < 0 || width > kSideMax || height > kSideMax)
-        return RowOutcome::of("width or height is missing or not a side of a picture");
-    return RowOutcome::of(
-        json_difference(".tokens", row_member(row, "tokens"), image_token_count({width, height})));
-}
+// ------------------------------------------------------------------------------- limits
 
 RowOutcome check_limit(const Json& row) {
     const Json& golden = row_member(row, "error");
