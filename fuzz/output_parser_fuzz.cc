@@ -29,6 +29,7 @@ ParsingOptions options_of(std::uint8_t flags, std::uint8_t stops) {
                            .starts_in_tool_calls = (flags & 6) == 6,
                            .parse_json_output = (flags & 8) != 0,
                            .thinking_initial_stage = static_cast<ThinkingStage>(flags >> 4 & 3)};
+    options.valid_arguments = (stops & 0x80) != 0;
     for (std::size_t i = 0; i < kStops.size(); ++i) {
         if ((stops >> i & 1) != 0) options.stop_sequences.push_back(kStops[i]);
     }
@@ -74,6 +75,21 @@ OutputParser::Events parse(const ParsingOptions& options, std::string_view text,
     return events;
 }
 
+// Of each call, once the model has ended by itself.
+void check_arguments(const OutputParser::Events& events) {
+    std::string arguments;
+    bool called = false;
+    for (const OutputEvent& event : events) {
+        if (called && (event.kind == Kind::tool_call || event.kind == Kind::finish))
+            FATHOM_CHECK(parse_json(arguments).ok(), arguments);
+        if (event.kind == Kind::tool_call) {
+            called = true;
+            arguments.clear();
+        }
+        if (event.kind == Kind::arguments) arguments += event.text;
+    }
+}
+
 // One protocol's answer, streamed or whole: 0 to 5.
 void check_answer(const OutputParser::Events& events, ThinkingStage stage, int form) {
     AnswerSettings settings{.id = "ID",
@@ -110,6 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const OutputParser::Events cut = parse(options, text, cut_seed, true);
     FATHOM_CHECK(summary(whole, options.parse_json_output) ==
                  summary(cut, options.parse_json_output));
+    if (options.valid_arguments) check_arguments(cut);
     check_answer(cut, options.thinking_initial_stage, data[2] % 6);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "json_lines.h"
+#include "recipe/output_parser.h"
 #include "recipe/vectors/difference.h"
 #include "recipe/vectors/request_facts.h"
 #include "recipe/vectors/row_checks.h"
@@ -49,6 +50,47 @@ TEST(RecipeRequests, WhatTheReferenceAcceptsIsTheSameInTheProfileOpen) {
     expect_rows("prompts.jsonl", "chat", 692, in_open);
     expect_rows("prompts.jsonl", "messages", 275, in_open);
     expect_rows("prompts.jsonl", "responses", 223, in_open);
+}
+
+std::vector<std::string> arguments_of(const std::string& text, ParsingOptions options, bool valid) {
+    options.valid_arguments = valid;
+    OutputParser parser(options);
+    OutputParser::Events events;
+    parser.push(TextChunk{.content = text}, events);
+    parser.end(events);
+    std::vector<std::string> calls;
+    for (const OutputEvent& event : events) {
+        if (event.kind == OutputEvent::Kind::tool_call) calls.emplace_back();
+        if (event.kind == OutputEvent::Kind::arguments) calls.back() += event.text;
+    }
+    return calls;
+}
+
+TEST(RecipeRequests, ArgumentsThatAreJsonAreTheSameInTheProfileOpen) {
+    FATHOM_NEED_SHARED("golden/recipe/streams.jsonl");
+    int same = 0, repaired = 0;
+    for (const Json& row : read_json_lines(shared_path("golden/recipe/streams.jsonl"))) {
+        const Json* body = row.find("requests")->find("chat");
+        if (body == nullptr) continue;
+        const auto request = lower_request(Protocol::chat, body->dump(), LowerOptions());
+        ASSERT_TRUE(request.ok()) << row_text(row, "id");
+        const std::string text = row_text(row, "text");
+        const auto copied = arguments_of(text, request->parsing, false);
+        const auto valid = arguments_of(text, request->parsing, true);
+        ASSERT_EQ(copied.size(), valid.size()) << row_text(row, "id");
+        for (std::size_t i = 0; i < copied.size(); ++i) {
+            EXPECT_TRUE(parse_json(valid[i]).ok()) << valid[i];
+            const bool sound = parse_json(copied[i]).ok();
+            ++(sound ? same : repaired);
+            // Markup may be damaged and JSON all the same, with a parameter lost.
+            if (row_text(row, "id") == "damaged_string_other") continue;
+            EXPECT_TRUE(!sound || copied[i] == valid[i])
+                << row_text(row, "id") << ": " << copied[i] << "\n"
+                << valid[i];
+        }
+    }
+    EXPECT_EQ(same, 56);
+    EXPECT_EQ(repaired, 6);
 }
 
 TEST(RecipeRequests, ResponsesAnswersRepeatTheirRequests) {

@@ -18,11 +18,24 @@ OutputPattern after_newlines(std::string text) {
     return {.kind = OutputPattern::Kind::text_after_newlines, .text = std::move(text)};
 }
 
+// The name in ` "name" string=" ` or ` name string=" `, which stands before the kind of a value.
+std::string_view parameter_name(std::string_view attributes) {
+    const bool quoted = attributes.starts_with('"');
+    if (quoted) attributes.remove_prefix(1);
+    return attributes.substr(0, attributes.find_first_of(quoted ? "\"" : " >"));
+}
+
+// `text` without what stands before the first `mark`, and the mark; nothing where there is none.
+std::string_view behind(std::string_view text, char mark) {
+    const std::size_t at = text.find(mark);
+    return at == std::string_view::npos ? std::string_view() : text.substr(at + 1);
+}
+
 }  // namespace
 
 OutputParser::OutputParser(const ParsingOptions& options,
                            std::shared_ptr<const Tokenizer> tokenizer)
-    : tokenizer_(std::move(tokenizer)) {
+    : tokenizer_(std::move(tokenizer)), valid_arguments_(options.valid_arguments) {
     if (tokenizer_ != nullptr) detokenizer_.emplace(tokenizer_);
     add_content_stages(options);
     add_tool_stages(options);
@@ -102,9 +115,6 @@ void OutputParser::add_content_stages(const ParsingOptions& options) {
 
 void OutputParser::add_tool_stages(const ParsingOptions& options) {
     const std::string close = "</" + options.dsml;
-    const auto label = [](std::string pattern, std::string text, Stage next) {
-        return Branch{text_pattern(std::move(pattern)), Action::arguments, next, std::move(text)};
-    };
     const auto skip = [](std::string pattern, Stage next) {
         return Branch{text_pattern(std::move(pattern)), Action::skip, next};
     };
@@ -113,6 +123,21 @@ void OutputParser::add_tool_stages(const ParsingOptions& options) {
                skip(close + " calls>", Stage::done)});
     add_stage(Stage::tool_name, Unmatched::name,
               {{text_pattern("\""), Action::tool_name, Stage::arguments_first}});
+    if (options.valid_arguments) {
+        add_valid_parameter_stages(close);
+    } else {
+        add_parameter_stages(close);
+    }
+    add_stage(Stage::done, Unmatched::skip, {});
+}
+
+void OutputParser::add_parameter_stages(const std::string& close) {
+    const auto label = [](std::string pattern, std::string text, Stage next) {
+        return Branch{text_pattern(std::move(pattern)), Action::arguments, next, std::move(text)};
+    };
+    const auto skip = [](std::string pattern, Stage next) {
+        return Branch{text_pattern(std::move(pattern)), Action::skip, next};
+    };
     add_stage(Stage::arguments_first, Unmatched::skip,
               {label("parameter name=", "{", Stage::parameter_name),
                label(close, "{}", Stage::tool_calls)});
@@ -124,7 +149,28 @@ void OutputParser::add_tool_stages(const ParsingOptions& options) {
               {label("true\">", "\"", Stage::string_value), skip("false\">", Stage::raw_value)});
     add_stage(Stage::string_value, Unmatched::escaped, {label(close, "\"", Stage::arguments)});
     add_stage(Stage::raw_value, Unmatched::raw, {skip(close, Stage::arguments)});
-    add_stage(Stage::done, Unmatched::skip, {});
+}
+
+// The same, but a parameter begins to be shown only when its kind is known.
+void OutputParser::add_valid_parameter_stages(const std::string& close) {
+    const auto branch = [](std::string pattern, Action action, Stage next, std::string text = "") {
+        return Branch{text_pattern(std::move(pattern)), action, next, std::move(text)};
+    };
+    const std::string begin = "parameter name=";
+    add_stage(Stage::arguments_first, Unmatched::skip,
+              {branch(begin, Action::begin_parameter, Stage::parameter_name, "{"),
+               branch(close, Action::arguments, Stage::tool_calls, "{}")});
+    add_stage(Stage::arguments, Unmatched::skip,
+              {branch(begin, Action::begin_parameter, Stage::parameter_name, ", "),
+               branch(close, Action::arguments, Stage::tool_calls, "}")});
+    add_stage(Stage::parameter_name, Unmatched::collect,
+              {branch("true\">", Action::text_parameter, Stage::string_value),
+               branch("false\">", Action::json_parameter, Stage::raw_value),
+               branch(close, Action::untyped_parameter, Stage::arguments)});
+    add_stage(Stage::string_value, Unmatched::escaped,
+              {branch(close, Action::arguments, Stage::arguments, "\"")});
+    add_stage(Stage::raw_value, Unmatched::collect,
+              {branch(close, Action::json_value, Stage::arguments)});
 }
 
 void OutputParser::start(const ReadyChunk& chunk, Events& events) {
@@ -182,6 +228,12 @@ void OutputParser::push(BackendFinish reason, Events& events) {
     if (finished_) return;
     start({}, events);
     decide_unmatched(received_);
+    if (reason == BackendFinish::stop && valid_arguments_) {
+        std::string rest = missing_end();
+        if (!rest.empty())
+            pending_.push_back(
+                {.event = {.kind = OutputEvent::Kind::arguments, .text = std::move(rest)}});
+    }
     switch (reason) {
         case BackendFinish::stop:
             return finish(called_tool_ ? OutputFinish::tool_calls : OutputFinish::stop, {}, events);
@@ -257,6 +309,9 @@ void OutputParser::take_unmatched(Share& share, std::string_view text) {
             break;
         case Unmatched::name:
             tool_name_ += text;
+            break;
+        case Unmatched::collect:
+            collected_ += text;
             break;
         case Unmatched::raw:
             add_piece(share, OutputEvent::Kind::arguments, text);
@@ -340,26 +395,82 @@ void OutputParser::match(const Branch& branch, std::size_t length) {
     ++segment_;
     stage_ = branch.next;
     rules().matcher.reset();
+    std::optional<OutputEvent> shown = event_of(branch);
+    if (!shown) return;
+    event.event = *std::move(shown);
+    pending_.push_back(std::move(event));
+}
+
+// What a match shows, if anything.
+std::optional<OutputEvent> OutputParser::event_of(const Branch& branch) {
+    const auto arguments = [](std::string text) {
+        return OutputEvent{.kind = OutputEvent::Kind::arguments, .text = std::move(text)};
+    };
     switch (branch.action) {
         case Action::skip:
         case Action::skip_newline:
-            return;
+            return {};
         case Action::stop:
             stop_sequence_ = branch.label;
-            return;
+            return {};
         case Action::content:
-            event.event = {.kind = OutputEvent::Kind::content, .text = branch.label};
-            break;
+            return OutputEvent{.kind = OutputEvent::Kind::content, .text = branch.label};
         case Action::arguments:
-            event.event = {.kind = OutputEvent::Kind::arguments, .text = branch.label};
-            break;
+            return arguments(branch.label);
         case Action::tool_name:
             called_tool_ = true;
-            event.event = {.kind = OutputEvent::Kind::tool_call,
-                           .text = std::exchange(tool_name_, {})};
-            break;
+            return OutputEvent{.kind = OutputEvent::Kind::tool_call,
+                               .text = std::exchange(tool_name_, {})};
+        case Action::begin_parameter:
+            parameter_ = branch.label;
+            return {};
+        case Action::text_parameter:
+        case Action::json_parameter:
+            append_json_string(parameter_, parameter_name(collected_));
+            parameter_ += ": ";
+            collected_.clear();
+            if (branch.action == Action::json_parameter) return {};
+            return arguments(std::exchange(parameter_, {}) + "\"");
+        case Action::json_value:
+            return arguments(collected_value());
+        case Action::untyped_parameter: {
+            std::string text = std::exchange(parameter_, {});
+            const std::string_view name = parameter_name(collected_);
+            append_json_string(text, name);
+            text += ": ";
+            append_json_string(text, behind(std::string_view(collected_).substr(name.size()), '>'));
+            collected_.clear();
+            return arguments(std::move(text));
+        }
     }
-    pending_.push_back(std::move(event));
+    return {};
+}
+
+// A parameter whose value was collected: as it is when it is JSON, else as a text.
+std::string OutputParser::collected_value() {
+    std::string text = std::exchange(parameter_, {});
+    const std::string value = std::exchange(collected_, {});
+    if (parse_json(value).ok()) return text + value;
+    append_json_string(text, value);
+    return text;
+}
+
+// What the arguments of an unfinished call lack to be JSON.
+std::string OutputParser::missing_end() {
+    switch (stage_) {
+        case Stage::arguments_first:
+            return "{}";
+        case Stage::arguments:
+            return "}";
+        case Stage::parameter_name:  // of which nothing was shown
+            return parameter_ == "{" ? "{}" : "}";
+        case Stage::string_value:
+            return "\"}";
+        case Stage::raw_value:
+            return collected_value() + "}";
+        default:
+            return {};
+    }
 }
 
 void OutputParser::release(bool all, Events& events) {

@@ -11,6 +11,12 @@
 // spaces that stand for text around the JSON in JSON mode. An event leaves as soon as nothing that
 // follows can change it (recipe.md 3.6, "Release").
 //
+// Arguments of a call are what the markup says, so damaged markup gives broken JSON. With
+// ParsingOptions::valid_arguments they are JSON whenever the model ended by itself: names are
+// quoted, a value that claims to be JSON and is not becomes a text (it is held until it is whole),
+// and what is still open at the end is closed. What a limit cut off stays open, so that nobody
+// takes it for whole.
+//
 // Text should be UTF-8 and cut between characters, as the detokenizer gives it; then so are all
 // events. Other bytes do no harm. Time is linear in the text; what is held back is a possible
 // beginning of a match, and whole chunks around it. One owner.
@@ -118,9 +124,31 @@ class OutputParser {
     };
     static constexpr std::size_t kStages = static_cast<std::size_t>(Stage::done) + 1;
     // What becomes of bytes that belong to no match.
-    enum class Unmatched : std::uint8_t { skip, content, space, reasoning, name, raw, escaped };
+    enum class Unmatched : std::uint8_t {
+        skip,
+        content,
+        space,
+        reasoning,
+        name,
+        raw,
+        escaped,
+        collect,  // for a later match
+    };
     // What a match does.
-    enum class Action : std::uint8_t { skip, skip_newline, stop, content, arguments, tool_name };
+    enum class Action : std::uint8_t {
+        skip,
+        skip_newline,
+        stop,
+        content,
+        arguments,
+        tool_name,
+        // With valid arguments:
+        begin_parameter,
+        text_parameter,     // its name is whole, and its value is a text
+        json_parameter,     // …, and its value claims to be JSON
+        json_value,         // that is whole
+        untyped_parameter,  // one that does not say its kind, whole: its value is a text
+    };
     struct Branch {
         OutputPattern pattern;
         Action action = Action::skip;
@@ -151,6 +179,8 @@ class OutputParser {
     void add_stage(Stage stage, Unmatched unmatched, std::vector<Branch> branches);
     void add_content_stages(const ParsingOptions& options);
     void add_tool_stages(const ParsingOptions& options);
+    void add_parameter_stages(const std::string& close);
+    void add_valid_parameter_stages(const std::string& close);
 
     void start(const ReadyChunk& chunk, Events& events);
     void read(std::string_view text, std::int64_t tokens, Share share, Events& events);
@@ -159,6 +189,9 @@ class OutputParser {
     void add_piece(Share& share, OutputEvent::Kind kind, std::string_view text);
     void count_reasoning(Share& share, std::uint64_t begin, std::uint64_t end);
     void match(const Branch& branch, std::size_t length);
+    std::optional<OutputEvent> event_of(const Branch& branch);
+    std::string collected_value();
+    std::string missing_end();
     Pending* open_piece(const Share& share);
     void give_logprobs(Share& share, std::size_t count);
     void settle_logprobs(Share& share, Action action, std::uint64_t match_end);
@@ -187,6 +220,9 @@ class OutputParser {
 
     std::string tool_name_ = {};
     bool called_tool_ = false;
+    bool valid_arguments_;
+    std::string parameter_ = {};  // what stands before the value that is being collected
+    std::string collected_ = {};
     std::string stop_sequence_ = {};  // not empty: found
     bool thinking_ = false;
     bool started_ = false;

@@ -126,7 +126,8 @@ ParsingOptions any_options() {
             .thinking_initial_stage = *rc::gen::element(
                 ThinkingStage::none, ThinkingStage::reasoning_start,
                 ThinkingStage::reasoning_continuation, ThinkingStage::content_continuation),
-            .stop_sequences = *rc::gen::elementOf(kStops)};
+            .stop_sequences = *rc::gen::elementOf(kStops),
+            .valid_arguments = *rc::gen::arbitrary<bool>()};
 }
 
 RC_GTEST_PROP(OutputParser, TheResultDoesNotDependOnTheCuts, ()) {
@@ -139,6 +140,18 @@ RC_GTEST_PROP(OutputParser, TheResultDoesNotDependOnTheCuts, ()) {
         cut.content = without_spaces(cut.content);
     }
     RC_ASSERT(cut == whole);
+}
+
+RC_GTEST_PROP(OutputParser, ValidArgumentsAreJsonHoweverDamagedTheMarkup, ()) {
+    const ParsingOptions options{.parse_tool_calls = true,
+                                 .starts_in_tool_calls = *rc::gen::arbitrary<bool>(),
+                                 .valid_arguments = true};
+    const std::string text = *output_text();
+    for (const auto& [name, arguments] : joined(parse(options, {text})).calls) {
+        const auto json = parse_json(arguments);
+        RC_LOG() << text << "\n" << arguments << "\n";
+        RC_ASSERT(json.ok() && json->is_object());
+    }
 }
 
 RC_GTEST_PROP(OutputParser, EventsStartOnceEndOnceAndAreNotEmpty, ()) {
@@ -216,6 +229,67 @@ TEST(OutputParser, AnUnfinishedCallKeepsWhatItHas) {
     EXPECT_EQ(parsed.content, "x");
     ASSERT_EQ(parsed.calls.size(), 1U);
     EXPECT_EQ(parsed.calls[0].second, "{\"k\": \"a\\\"b</｜DS");
+}
+
+// As the markup stands, and with valid arguments.
+TEST(OutputParser, DamagedArgumentsCanBeMadeValid) {
+    struct Case {
+        std::string parameters, copied, valid;
+    };
+    const std::string close = "</｜DSML｜ parameter>";
+    for (const Case& c : {
+             Case{" parameter name=\"a\" string=\"true\">x" + close, "{\"a\": \"x\"}",
+                  "{\"a\": \"x\"}"},
+             Case{" parameter name=\"a\" string=\"false\">[1, {}]" + close, "{\"a\": [1, {}]}",
+                  "{\"a\": [1, {}]}"},
+             Case{" parameter name=\"a\" string=\"false\">x \"y\"" + close, "{\"a\": x \"y\"}",
+                  "{\"a\": \"x \\\"y\\\"\"}"},
+             Case{" parameter name=a string=\"false\">1" + close, "{a: 1}", "{\"a\": 1}"},
+             Case{" parameter name=\"a b\" string=\"false\">1" + close, "{\"a: 1}", "{\"a b\": 1}"},
+             Case{" parameter name=\"a\\\" x=\"y\" string=\"true\">1" + close, "{\"a\\\": \"1\"}",
+                  "{\"a\\\\\": \"1\"}"},
+             Case{" parameter name=\"a\">x > y" + close,
+                  "{\"a\">x> y</｜DSML｜: ", "{\"a\": \"x > y\"}"},
+         }) {
+        const std::string text =
+            "<｜DSML｜ invoke name=\"f\">" + c.parameters + "</｜DSML｜ invoke>";
+        for (const bool valid : {false, true}) {
+            const Parsed parsed =
+                joined(parse({.parse_tool_calls = true, .valid_arguments = valid}, {text}));
+            ASSERT_EQ(parsed.calls.size(), 1U);
+            if (!valid && c.parameters.find("string=") == std::string::npos) continue;
+            EXPECT_EQ(parsed.calls[0].second, valid ? c.valid : c.copied);
+        }
+    }
+}
+
+TEST(OutputParser, ValidArgumentsAreClosedWhereTheModelEnds) {
+    const std::string begin = "<｜DSML｜ invoke name=\"f\">";
+    const std::string text = " parameter name=\"a\" string=\"true\">x";
+    const std::string whole = text + "</｜DSML｜ parameter>";
+    struct Case {
+        std::string output, arguments;
+    };
+    for (const Case& c : {
+             Case{begin, "{}"},
+             Case{begin + text, "{\"a\": \"x\"}"},
+             Case{begin + text + "</｜DSML｜", "{\"a\": \"x\"}"},
+             Case{begin + whole, "{\"a\": \"x\"}"},
+             Case{begin + whole + " parameter name=\"b", "{\"a\": \"x\"}"},
+             Case{begin + " parameter name=\"b", "{}"},
+             Case{begin + " parameter name=\"b\" string=\"false\">[1, 2", "{\"b\": \"[1, 2\"}"},
+             Case{begin + " parameter name=\"b\" string=\"false\">12", "{\"b\": 12}"},
+         })
+        EXPECT_EQ(joined(parse({.parse_tool_calls = true, .valid_arguments = true}, {c.output}))
+                      .calls.at(0)
+                      .second,
+                  c.arguments)
+            << c.output;
+    OutputParser parser({.parse_tool_calls = true, .valid_arguments = true});
+    OutputParser::Events events;
+    parser.push(TextChunk{.content = begin + text}, events);
+    parser.push(BackendFinish::length, events);
+    EXPECT_EQ(joined(events).calls.at(0).second, "{\"a\": \"x") << "a limit leaves it open";
 }
 
 TEST(OutputParser, MarkupIsTextWithoutTools) {

@@ -23,6 +23,9 @@ struct ParsingOptions {
     bool parse_json_output = false;     // show only the JSON of the content
     ThinkingStage thinking_initial_stage = ThinkingStage::none;
     std::vector<std::string> stop_sequences = {};  // empty ones are ignored
+    // Damaged markup gives arguments that are JSON all the same (output_parser.h). The reference
+    // copies what the model wrote.
+    bool valid_arguments = false;
     // Spellings, should a tokenizer have others.
     std::string thinking_end = std::string(kThinkEnd);
     std::string dsml = std::string(kDsml);

@@ -348,6 +348,7 @@ void settle_generation(const Sampling& sampling, Profile profile, LoweredRequest
     const bool required = has_tools && conversation.tool_choice == ToolChoice::required;
     inference.temperature = conversation.thinking ? 1.0F : sampling.temperature.value_or(1.0F);
     inference.top_p = top_p(sampling, request.dialect, conversation.thinking, has_tools);
+    request.parsing.valid_arguments = profile == Profile::open;
     if (profile == Profile::open) {  // what the request says holds; defaults are the reference's
         inference.temperature = sampling.temperature.value_or(inference.temperature);
         inference.top_p = sampling.top_p.value_or(inference.top_p);

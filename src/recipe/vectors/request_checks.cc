@@ -68,6 +68,7 @@ std::string profile_difference(const Json& row, std::string_view name, Profile p
     if (!prompt.ok()) return "not rendered: " + std::string(prompt.status().message());
     Json facts = request_facts(*request, options.tokens.image);
     facts.set("open", open_facts(request->open));
+    facts.set("valid_arguments", request->parsing.valid_arguments);
     facts.set("echo", whole_echo_facts(request->responses.echo));
     facts.set("image_sources", image_facts(request->image_sources, *prompt));
     facts.set("prompt_text", prompt_text(*prompt));
