@@ -8,33 +8,54 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "recipe/byte_alphabet.h"
 #include "recipe/detokenizer.h"
 #include "recipe/engram_token_map.h"
+#include "recipe/release_splitter.h"
 #include "recipe/tokenizer.h"
 
 namespace {
 
 using namespace fathom;
 
-// All single bytes, a few merges and added tokens, and the release's regular expressions.
-std::string plain_tokenizer_json() {
-    std::string vocab;
-    for (int byte = 0; byte < 256; ++byte) {
-        std::string spelling = byte_spelling(static_cast<std::uint8_t>(byte));
-        if (spelling == "\"" || spelling == "\\") spelling = "\\" + spelling;
-        vocab += "\"" + spelling + "\":" + std::to_string(byte) + ",";
+// All single bytes, a few merges and added tokens, and the release's regular expressions; in groups
+// they mean the same and are run by PCRE2 instead of the scanner.
+std::string plain_tokenizer_json(bool grouped) {
+    Json vocab = Json::object();
+    for (int byte = 0; byte < 256; ++byte)
+        vocab.set(byte_spelling(static_cast<std::uint8_t>(byte)), byte);
+    vocab.set("aa", 256);
+    vocab.set("aaa", 257);
+    vocab.set("Ġt", 258);
+    Json parts = Json::array();
+    for (const std::string_view pattern : kReleasePatterns) {
+        const std::string regex =
+            grouped ? "(?:" + std::string(pattern) + ")" : std::string(pattern);
+        parts.push_back(Json::object({{"type", "Split"},
+                                      {"pattern", Json::object({{"Regex", regex}})},
+                                      {"behavior", "Isolated"}}));
     }
-    return R"({"added_tokens":[{"id":260,"content":"<think>"},{"id":261,"content":"</think>"},)"
-           R"({"id":262,"content":"<｜User｜>"}],"decoder":{"type":"ByteLevel"},)"
-           R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[)"
-           R"({"type":"Split","pattern":{"Regex":"\\p{N}{1,3}"},"behavior":"Isolated"},)"
-           R"({"type":"Split","pattern":{"Regex":"[一-龥\u3040-ゟ゠-ヿ]+"},"behavior":"Isolated"},)"
-           R"({"type":"Split","pattern":{"Regex":"[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?)"
-           R"([\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated"},)"
-           R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]},)"
-           R"("model":{"type":"BPE","vocab":{)" +
-           vocab + R"("aa":256,"aaa":257,"Ġt":258},"merges":["a a","aa a",["Ġ","t"]]}})";
+    parts.push_back(
+        Json::object({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}));
+    Json added = Json::array();
+    for (const char* content : {"<think>", "</think>", "<｜User｜>"}) {
+        const auto id = static_cast<std::int64_t>(260 + added.items().size());
+        added.push_back(Json::object({{"id", id}, {"content", content}}));
+    }
+    const Json merges = Json::array({"a a", "aa a", Json::array({"Ġ", "t"})});
+    return Json::object(
+               {{"added_tokens", added},
+                {"decoder", Json::object({{"type", "ByteLevel"}})},
+                {"pre_tokenizer", Json::object({{"type", "Sequence"}, {"pretokenizers", parts}})},
+                {"model", Json::object({{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}})}})
+        .dump();
+}
+
+std::shared_ptr<const Tokenizer> plain_tokenizer(bool grouped) {
+    auto plain = Tokenizer::parse(plain_tokenizer_json(grouped), "plain");
+    FATHOM_CHECK(plain.ok(), plain.status().message());
+    return *plain;
 }
 
 void check_encoding(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text) {
@@ -62,11 +83,8 @@ void check_encoding(const std::shared_ptr<const Tokenizer>& tokenizer, std::stri
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    static const std::shared_ptr<const Tokenizer> kPlain = [] {
-        auto plain = Tokenizer::parse(plain_tokenizer_json(), "plain");
-        FATHOM_CHECK(plain.ok(), plain.status().message());
-        return *plain;
-    }();
+    static const std::shared_ptr<const Tokenizer> kPlain = plain_tokenizer(false);
+    static const std::shared_ptr<const Tokenizer> kGrouped = plain_tokenizer(true);
     const std::string_view input(reinterpret_cast<const char*>(data), size);
     const std::size_t end = std::min(input.find('\0'), input.size());
     const std::string_view file = input.substr(0, end);
@@ -74,6 +92,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         end < size ? input.substr(end + 1) : std::string_view("aaa 1é\xFF");
     if (file.empty()) {
         check_encoding(kPlain, text);
+        FATHOM_CHECK(kPlain->encode(text, false) == kGrouped->encode(text, false));
         return 0;
     }
     const auto tokenizer = Tokenizer::parse(file, "fuzz");

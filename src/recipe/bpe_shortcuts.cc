@@ -137,14 +137,19 @@ TokenId WholeWords::find(std::string_view word, const WordKey& key) const {
 
 CjkBorders::CjkBorders(const std::array<TokenId, 256>& byte_ids, std::span<const std::string> texts,
                        const std::function<std::vector<TokenId>(std::string_view)>& merge_alone)
-    : byte_ids_(byte_ids),
-      ids_(kCharactersEnd - kFirstCharacter),
-      flags_(ids_.size()),
-      pairs_(kPairBits / 64) {
-    for (std::uint32_t i = 0; i < ids_.size(); ++i) {
-        const auto bytes = bytes_of(i);
-        const std::vector<TokenId> ids = merge_alone({bytes.data(), bytes.size()});
-        ids_[i] = ids.size() == 1 ? ids[0] : -1;
+    : byte_ids_(byte_ids) {
+    const auto has_lead = [](std::string_view text) {
+        return std::any_of(text.begin(), text.end(),
+                           [](char c) { return is_lead(static_cast<unsigned char>(c)); });
+    };
+    if (std::none_of(texts.begin(), texts.end(), has_lead)) return;
+    ids_.assign(kCharactersEnd - kFirstCharacter, -1);
+    flags_.resize(ids_.size());
+    pairs_.resize(kPairBits / 64);
+    for (const std::string_view text : texts) {
+        if (text.size() != kCharacterBytes || !starts_with_character(text)) continue;
+        const std::vector<TokenId> ids = merge_alone(text);
+        if (ids.size() == 1) ids_[character_index(text)] = ids[0];
     }
     read_borders(texts);
 }
@@ -172,6 +177,7 @@ void CjkBorders::read_borders(std::span<const std::string> texts) {
             }
         }
     }
+    if (prefixes.empty()) return;
     const auto flags_of = [](const auto& map, std::string_view part) {
         const auto found = map.find(part);
         return found == map.end() ? std::uint8_t{0} : found->second;

@@ -141,7 +141,7 @@ class CjkBorders {
     static std::size_t pair_bit(std::uint32_t left, std::uint32_t right);
 
     std::array<TokenId, 256> byte_ids_{};
-    // By code point - U+3000; empty without shortcuts.
+    // By code point - U+3000; empty without shortcuts, as when no token has such a character.
     std::vector<TokenId> ids_;  // -1: the character is not one token
     std::vector<std::uint8_t> flags_;
     // Bits of the pairs of neighbours that some token holds, by a hash: one that is set may be
