@@ -14,6 +14,8 @@ constexpr std::uint32_t kNone = ~std::uint32_t{0};
 constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
 constexpr TokenId kMergedAway = -1;
 constexpr std::size_t kKnownPartsMax = 16384;
+// Parts that are cut before they are encoded: bounds the memory that a long text takes.
+constexpr std::size_t kPartsMax = 1024;
 // Lists up to this long are searched; the square of it bounds the steps.
 constexpr std::size_t kSearchedSymbolsMax = 48;
 // Positions are 32-bit. Longer parts are cut; no request that passes the gateway's limits is near.
@@ -105,18 +107,29 @@ std::uint32_t Bpe::rank_of(TokenId left, TokenId right) const {
 
 void Bpe::encode_words(std::span<const std::string_view> words, Scratch& scratch,
                        std::vector<TokenId>& out) const {
+    if (words.empty()) return;
+    const char* const end = words.back().data() + words.back().size();
     std::vector<std::string_view>& parts = scratch.parts_;
-    parts.clear();
-    for (const std::string_view word : words)
-        cjk_.cut(word, parts);
-    const char* const end = words.empty() ? nullptr : words.back().data() + words.back().size();
+    for (std::string_view word : words) {
+        while (!word.empty()) {
+            word.remove_prefix(cjk_.cut(word, kPartsMax, parts));
+            if (parts.size() >= kPartsMax) encode_parts(end, scratch, out);
+        }
+    }
+    encode_parts(end, scratch, out);
+}
+
+// Encodes scratch.parts_ and empties it.
+void Bpe::encode_parts(const char* readable_end, Scratch& scratch,
+                       std::vector<TokenId>& out) const {
+    std::vector<std::string_view>& parts = scratch.parts_;
     // Keys are made some parts ahead, so that the memory of a part's slots is here when its turn
     // comes.
     constexpr std::size_t kAhead = 16;
     std::array<WordKey, kAhead> keys;
     const auto prepare = [&](std::size_t i) {
         if (i >= parts.size() || parts[i].size() > WholeWords::kWordBytesMax) return;
-        keys[i % kAhead] = word_key(parts[i], end);
+        keys[i % kAhead] = word_key(parts[i], readable_end);
         whole_words_.prefetch(keys[i % kAhead]);
         __builtin_prefetch(&scratch.known(keys[i % kAhead]));
     };
@@ -126,6 +139,7 @@ void Bpe::encode_words(std::span<const std::string_view> words, Scratch& scratch
         encode_part(parts[i], keys[i % kAhead], scratch, out);
         prepare(i + kAhead);
     }
+    parts.clear();
 }
 
 // key counts for parts of at most WholeWords::kWordBytesMax bytes.

@@ -70,6 +70,7 @@ class Bpe {
                       std::vector<TokenId>& out) const;
 
   private:
+    void encode_parts(const char* readable_end, Scratch& scratch, std::vector<TokenId>& out) const;
     void encode_part(std::string_view part, const WordKey& key, Scratch& scratch,
                      std::vector<TokenId>& out) const;
     void merge_part(std::string_view part, Scratch& scratch, std::vector<TokenId>& out) const;

@@ -203,10 +203,11 @@ std::size_t CjkBorders::pair_bit(std::uint32_t left, std::uint32_t right) {
     return (pair * 0x9E3779B97F4A7C15u) >> (64 - kPairBitsLog2);
 }
 
-void CjkBorders::cut(std::string_view word, std::vector<std::string_view>& parts) const {
+std::size_t CjkBorders::cut(std::string_view word, std::size_t parts_max,
+                            std::vector<std::string_view>& parts) const {
     if (ids_.empty() || !starts_with_character(word)) {
         parts.push_back(word);
-        return;
+        return word.size();
     }
     std::size_t begin = 0;
     std::size_t at = kCharacterBytes;
@@ -218,12 +219,14 @@ void CjkBorders::cut(std::string_view word, std::vector<std::string_view>& parts
             (pairs_[bit / 64] >> (bit % 64) & 1) != 0 || is_open(flags_[left], flags_[right]);
         if (!joined) {
             parts.push_back(word.substr(begin, at - begin));
+            if (parts.size() >= parts_max) return at;
             begin = at;
         }
         left = right;
         at += kCharacterBytes;
     }
     parts.push_back(word.substr(begin));
+    return word.size();
 }
 
 bool CjkBorders::start_symbols(std::string_view part, std::vector<TokenId>& symbols) const {

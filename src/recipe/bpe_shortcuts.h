@@ -120,9 +120,11 @@ class CjkBorders {
     CjkBorders(const std::array<TokenId, 256>& byte_ids, std::span<const std::string> texts,
                const std::function<std::vector<TokenId>(std::string_view)>& merge_alone);
 
-    // Appends the parts of a word, which are together the word; the word itself if it has others
-    // than these characters, mostly.
-    void cut(std::string_view word, std::vector<std::string_view>& parts) const;
+    // Appends the parts of a word, which are together the word (the word itself if it has others
+    // than these characters, mostly), until `parts` has parts_max.
+    // Returns how many bytes of the word those are.
+    std::size_t cut(std::string_view word, std::size_t parts_max,
+                    std::vector<std::string_view>& parts) const;
 
     // Sets `symbols` to what a part may be merged from: one id for each character that is a token,
     // its bytes' ids for each other one. False when it has other characters than these or a border

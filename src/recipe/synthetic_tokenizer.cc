@@ -7,6 +7,7 @@
 
 #include "recipe/byte_alphabet.h"
 #include "recipe/prompt.h"
+#include "recipe/release_splitter.h"
 
 namespace fathom {
 namespace {
@@ -102,14 +103,9 @@ Json added_token(std::int64_t id, std::string_view content, bool special) {
                          {"special", special}});
 }
 
-// The release's three splits (recipe.md 1.5): digits in threes, CJK, words and the rest.
 Json pre_tokenizer() {
-    constexpr const char* kPatterns[] = {"\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
-                                         "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
-                                         "|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
-                                         "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"};
     Json parts = Json::array();
-    for (const char* pattern : kPatterns)
+    for (const std::string_view pattern : kReleasePatterns)
         parts.push_back(Json::object({{"type", "Split"},
                                       {"pattern", Json::object({{"Regex", pattern}})},
                                       {"behavior", "Isolated"},
