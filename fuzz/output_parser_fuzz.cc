@@ -106,8 +106,12 @@ void check_answer(const OutputParser::Events& events, ThinkingStage stage, int f
     std::vector<StreamPayload> payloads;
     for (const OutputEvent& event : events)
         builder->add(event, payloads);
+    // All at once, which is several times as fast as one by one.
+    std::string array = "[";
     for (const StreamPayload& payload : payloads)
-        FATHOM_CHECK(parse_json(payload.json).ok(), payload.json);
+        array += (array.size() == 1 ? "" : ",") + payload.json;
+    const auto parsed = parse_json(array + "]");
+    FATHOM_CHECK(parsed.ok() && parsed->items().size() == payloads.size(), array);
     if (!settings.stream) FATHOM_CHECK(parse_json(builder->answer()).ok(), builder->answer());
 }
 

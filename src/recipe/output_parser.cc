@@ -38,7 +38,8 @@ OutputParser::OutputParser(const ParsingOptions& options,
     : tokenizer_(std::move(tokenizer)), valid_arguments_(options.valid_arguments) {
     if (tokenizer_ != nullptr) detokenizer_.emplace(tokenizer_);
     add_content_stages(options);
-    add_tool_stages(options);
+    if (options.parse_tool_calls || options.starts_in_tool_calls) add_tool_stages(options);
+    add_stage(Stage::done, Unmatched::skip, {});
     thinking_ = options.thinking_initial_stage != ThinkingStage::none;
     switch (options.thinking_initial_stage) {
         case ThinkingStage::none:
