@@ -131,6 +131,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FATHOM_CHECK(summary(whole, options.parse_json_output) ==
                  summary(cut, options.parse_json_output));
     if (options.valid_arguments) check_arguments(cut);
-    check_answer(cut, options.thinking_initial_stage, data[2] % 6);
+    // The parser is what is looked for faults in; answers cost more than it does.
+    const int form = data[2] % 16;
+    if (form < 6) check_answer(cut, options.thinking_initial_stage, form);
     return 0;
 }

@@ -129,7 +129,6 @@ void OutputParser::add_tool_stages(const ParsingOptions& options) {
     } else {
         add_parameter_stages(close);
     }
-    add_stage(Stage::done, Unmatched::skip, {});
 }
 
 void OutputParser::add_parameter_stages(const std::string& close) {
