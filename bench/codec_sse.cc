@@ -191,8 +191,11 @@ Status bench_sse(Report& report) {
     constexpr int kRounds = 3;
     cpu_set_t before;
     ::sched_getaffinity(0, sizeof before, &before);
-    FATHOM_ASSIGN(SseClient client, SseClient::start(std::min(CPU_COUNT(&before) - 1, 1)));
-    keep_to_cpu(0);
+    std::vector<int> cpus;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+        if (CPU_ISSET(cpu, &before)) cpus.push_back(cpu);
+    FATHOM_ASSIGN(SseClient client, SseClient::start(cpus.back()));
+    keep_to_cpu(cpus.front());
     std::vector<double> rates, bare_rates, ratios;
     for (int round = 0; round < kRounds; ++round) {
         FATHOM_ASSIGN(const Run gateway, run_gateway(client));
