@@ -8,8 +8,6 @@
 
 #include "base/check.h"
 #include "recipe/prompt.h"
-#include "recipe/stop_strings.h"
-#include "recipe/thinking.h"
 
 namespace {
 
@@ -28,30 +26,10 @@ Message message_of(std::string_view bytes) {
     return message;
 }
 
-void check_thinking(std::string_view text) {
-    for (const std::size_t step : {std::size_t{1}, std::size_t{3}, text.size() + 1}) {
-        ThinkingSplitter splitter(true);
-        std::string reasoning;
-        std::string content;
-        for (std::size_t at = 0; at < text.size(); at += step) {
-            const auto output = splitter.push(text.substr(at, step));
-            reasoning += output.reasoning;
-            content += output.content;
-        }
-        reasoning += splitter.finish().reasoning;
-        const std::size_t marker = text.find(kThinkEnd);
-        FATHOM_CHECK(reasoning == text.substr(0, marker));
-        FATHOM_CHECK(
-            content ==
-            (marker == std::string_view::npos ? "" : text.substr(marker + kThinkEnd.size())));
-    }
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::string_view input(reinterpret_cast<const char*>(data), size);
-    check_thinking(input);
     Conversation conversation;
     conversation.thinking = size % 2 == 0;
     for (std::size_t begin = 0; begin < size;) {

@@ -220,7 +220,7 @@ TEST_F(CliFiles, ChoicesAndLogprobsComeFromFlagsAndFromLines) {
     EXPECT_EQ(*choices[0].find("text"), *answers[1].find("text"));
     EXPECT_EQ(choices[1].find("logprobs")->find("top_logprobs")->items().size(), 6U);
     EXPECT_TRUE(answers[1].find("logprobs")->find("top_logprobs")->is_null());
-    EXPECT_EQ(answers[1].find("logprobs")->find("mode")->as_string(), "raw");
+    EXPECT_EQ(answers[1].find("logprobs_mode")->as_string(), "raw");
 }
 
 TEST_F(CliFiles, PenaltiesAndBiasesAreFlagsToo) {
@@ -235,7 +235,7 @@ TEST_F(CliFiles, PenaltiesAndBiasesAreFlagsToo) {
     wrong.back() = "x=1";
     EXPECT_THAT(run(wrong).err, HasSubstr("Invalid logit_bias key \"x\""));
     wrong.back() = "5";
-    EXPECT_THAT(run(wrong).err, HasSubstr("logit_bias.5: expected a number, got null"));
+    EXPECT_THAT(run(wrong).err, HasSubstr("logit_bias.5: invalid type: null, expected a number"));
 }
 
 TEST_F(CliFiles, ABadLineGetsItsErrorAndTheBatchGoesOn) {

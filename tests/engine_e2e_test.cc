@@ -280,7 +280,7 @@ class ChoiceCollector final : public EventSink {
         tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
         for (const TokenLogprobs& entry : event.logprobs) {
             logprobs.push_back(entry.logprob);
-            for (const TokenLogprob& top : entry.top)
+            for (const TopLogprob& top : entry.top)
                 logprobs.push_back(top.logprob + static_cast<float>(top.id));
         }
     }

@@ -1,5 +1,7 @@
-fathom_e2e(gateway_errors_test DEPS gateway recipe base)
+fathom_e2e(gateway_errors_test DEPS gateway engine recipe base)
 fathom_e2e(gateway_e2e_test DEPS gateway base LABELS slow)
 add_dependencies(gateway_e2e_test fathom)
 fathom_e2e(gateway_soak_test DEPS gateway base LABELS slow)
 add_dependencies(gateway_soak_test fathom)
+fathom_e2e(gateway_clients_test DEPS gateway engine recipe base LABELS slow)
+add_dependencies(gateway_clients_test fathom)

@@ -1,9 +1,8 @@
-// The real program with the tiny model behind real clients: curl, and the official OpenAI client.
+// The real program with the tiny model behind a real client, curl.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <filesystem>
 #include <sstream>
 
 #include "base/json.h"
@@ -65,26 +64,6 @@ TEST(GatewayEndToEnd, CurlStreamsAChatAndACompletion) {
         curl({"-H", json, "--data-binary", "@-", server.url() + "/v1/completions"},
              R"({"model":"tiny","prompt":")" + std::string(1'100'000, 'a') + "\"}");
     EXPECT_THAT(refused, HasSubstr("maximum context length"));
-}
-
-TEST(GatewayEndToEnd, OfficialOpenAiClientWorks) {
-    for (const char* program : {"node", "npm"})
-        if (!available(program)) GTEST_SKIP() << program << " is not installed";
-    // Installed beside the build, so that the source tree stays as it is.
-    const std::filesystem::path folder =
-        std::filesystem::path(FATHOM_PROGRAM).parent_path() / "openai_sdk_test";
-    std::filesystem::create_directories(folder);
-    for (const char* file : {"package.json", "package-lock.json", "sdk_test.js"})
-        std::filesystem::copy_file(testing::source_path("tests/node/") + file, folder / file,
-                                   std::filesystem::copy_options::overwrite_existing);
-    if (!std::filesystem::exists(folder / "node_modules/openai/package.json")) {
-        Child install({"npm", "ci", "--no-audit", "--no-fund", "--prefix", folder.string()});
-        if (install.finish(300'000'000) != 0)
-            GTEST_SKIP() << "npm could not install openai 4.104.0: " << install.err();
-    }
-    ServeProcess server;
-    Child client({"node", (folder / "sdk_test.js").string(), server.url() + "/v1", "tiny"});
-    EXPECT_EQ(client.finish(300'000'000), 0) << client.out() << client.err();
 }
 
 TEST(GatewayEndToEnd, HealthReadinessModelsAndMetrics) {

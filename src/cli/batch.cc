@@ -11,7 +11,8 @@
 #include "cli/batch_file.h"
 #include "cli/progress.h"
 #include "cli/requests.h"
-#include "gateway/openai/response.h"
+#include "gateway/completion_events.h"
+#include "recipe/protocols/logprobs_json.h"
 
 namespace fathom {
 namespace {
@@ -19,8 +20,8 @@ namespace {
 constexpr std::int64_t kPollUs = 50'000;
 
 struct Answer {
-    std::int64_t number = 0;             // counts started requests
-    std::vector<GenerationDelta> texts;  // by choice
+    std::int64_t number = 0;        // counts started requests
+    std::vector<AnswerText> texts;  // by choice
     GenerationResult result;
 };
 using AnswerQueue = BoundedQueue<Answer>;
@@ -34,8 +35,9 @@ class AnswerObserver : public GenerationObserver {
         answer_.number = number;
         answer_.texts.resize(static_cast<std::size_t>(choices));
     }
-    void on_delta(const GenerationDelta& delta) override {
-        answer_.texts[static_cast<std::size_t>(delta.choice)].append(delta);
+    void on_events(const OutputParser::Events& events) override {
+        for (const OutputEvent& event : events)
+            answer_.texts[static_cast<std::size_t>(event.choice)].add(event);
     }
     void on_finish(const GenerationResult& result) override {
         answer_.result = result;
@@ -64,32 +66,59 @@ std::string error_line(const Json& id, const Status& status) {
     return text;
 }
 
-void write_choice(JsonWriter& json, const AnswerHead& head, const GenerationDelta& text,
+// How log probabilities are written; -1: none.
+struct Logprobs {
+    std::int64_t count = -1;
+    bool processed = false;
+    bool chat = false;
+    std::shared_ptr<const Tokenizer> tokenizer = nullptr;
+};
+
+void write_all_logprobs(JsonWriter& json, const Logprobs& logprobs, const AnswerText& text) {
+    if (!logprobs.chat)
+        return write_completion_logprobs(json, logprobs.tokenizer, text.content_logprobs,
+                                         logprobs.count > 0);
+    json.begin_object();
+    write_logprobs(json.key("content"), *logprobs.tokenizer, text.content_logprobs);
+    if (!text.reasoning_logprobs.empty())
+        write_logprobs(json.key("reasoning_content"), *logprobs.tokenizer, text.reasoning_logprobs);
+    json.end_object();
+}
+
+void write_choice(JsonWriter& json, const Logprobs& logprobs, const AnswerText& text,
                   GenerationFinish finish) {
     json.key("text").value(text.content).key("reasoning");
     if (text.reasoning.empty())
         json.null();
     else
         json.value(text.reasoning);
-    if (head.logprobs >= 0) {
-        json.key("logprobs");
-        write_logprobs(json, head, text);
+    if (!text.calls.empty()) {
+        json.key("tool_calls").begin_array();
+        for (const AnswerText::Call& call : text.calls) {
+            json.begin_object().key("name").value(call.name);
+            json.key("arguments").value(call.arguments).end_object();
+        }
+        json.end_array();
+    }
+    if (logprobs.count >= 0) {
+        write_all_logprobs(json.key("logprobs"), logprobs, text);
+        json.key("logprobs_mode").value(logprobs.processed ? "processed" : "raw");
     }
     json.key("finish_reason").value(generation_finish_name(finish));
 }
 
-std::string answer_line(const Json& id, const AnswerHead& head, const Answer& answer) {
+std::string answer_line(const Json& id, const Logprobs& logprobs, const Answer& answer) {
     const Usage& usage = answer.result.usage;
     std::string text;
     JsonWriter json(text);
     json.begin_object().key("id").value(id);
     if (answer.texts.size() == 1) {
-        write_choice(json, head, answer.texts[0], answer.result.finish);
+        write_choice(json, logprobs, answer.texts[0], answer.result.finish);
     } else {
         json.key("choices").begin_array();
         for (std::size_t i = 0; i < answer.texts.size(); ++i) {
             json.begin_object().key("index").value(static_cast<std::int64_t>(i));
-            write_choice(json, head, answer.texts[i], answer.result.choices[i].finish);
+            write_choice(json, logprobs, answer.texts[i], answer.result.choices[i].finish);
             json.end_object();
         }
         json.end_array();
@@ -145,7 +174,7 @@ class Batch {
   private:
     struct Entry {
         Json id;
-        AnswerHead head;                      // how log probabilities are written
+        Logprobs logprobs;
         std::shared_ptr<RequestOwner> owner;  // null once settled
         std::string line;                     // empty: not settled, or cancelled
     };
@@ -194,7 +223,7 @@ class Batch {
         const Result<Json> body = parse_json(line.text);
         Entry& entry = window_.emplace_back();
         entry.id = batch_id(body, line.number);
-        const Result<std::shared_ptr<RequestOwner>> owner = start_owner(body, entry.head);
+        const Result<std::shared_ptr<RequestOwner>> owner = start_owner(body, entry.logprobs);
         if (owner.ok()) {
             entry.owner = *owner;
         } else {
@@ -203,15 +232,16 @@ class Batch {
         }
     }
 
-    Result<std::shared_ptr<RequestOwner>> start_owner(const Result<Json>& body, AnswerHead& head) {
+    Result<std::shared_ptr<RequestOwner>> start_owner(const Result<Json>& body,
+                                                      Logprobs& logprobs) {
         if (!body.ok()) return body.status();
         FATHOM_ASSIGN(PreparedRequest prepared,
                       prepare_request(*body, settings_, model_name_, owners_.registry()));
         const Json* messages = body->find("messages");
-        head.kind =
-            messages != nullptr && !messages->is_null() ? ApiKind::chat : ApiKind::completion;
-        head.logprobs = prepared.sampling.logprobs;
-        head.logprobs_processed = prepared.sampling.logprobs_processed;
+        logprobs = {.count = prepared.sampling.logprobs,
+                    .processed = prepared.sampling.logprobs_processed,
+                    .chat = messages != nullptr && !messages->is_null(),
+                    .tokenizer = owners_.registry().tokenizer()};
         const std::int64_t choices = prepared.choices;
         const auto number = first_number_ + static_cast<std::int64_t>(window_.size()) - 1;
         return owners_.registry().start(
@@ -224,7 +254,7 @@ class Batch {
         if (report_.interrupted && answer.result.finish == GenerationFinish::cancelled) return;
         report_.output_tokens += answer.result.usage.completion_tokens;
         if (answer.result.status.ok()) {
-            entry.line = answer_line(entry.id, entry.head, answer);
+            entry.line = answer_line(entry.id, entry.logprobs, answer);
         } else {
             entry.line = error_line(entry.id, answer.result.status);
             ++report_.failed;

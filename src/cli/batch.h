@@ -7,8 +7,9 @@
 //   → {"id": "a", "error": {"code": "invalid_argument", "message": "…"}}
 //
 // Several choices stand as objects of "index", "text", "reasoning" and "finish_reason" in
-// "choices", in place of these. A request for log probabilities gets "logprobs" beside the text, in
-// the shape of its API.
+// "choices", in place of these. Calls of tools stand in "tool_calls", each "name" and "arguments".
+// A request for log probabilities gets "logprobs" beside the text, in the shape of its API, and
+// "logprobs_mode".
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ namespace {
 const CommandSpec kSpec = {
     .usage = "fathom chat --model DIR [options]",
     .summary = "Talks to a model. Commands: /system TEXT, /think on|off, /clear, /exit, /help.",
-    .tables = {"model", "engine", "sampling", "chat", "log"},
+    .tables = {"model", "engine", "sampling", "chat", "codec", "log"},
     .aliases = {},
     .positional_max = 0};
 

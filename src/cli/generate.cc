@@ -19,7 +19,7 @@ const CommandSpec kSpec = {
     .summary =
         "Completes a prompt, or a file of requests: {\"id\", \"prompt\" or \"messages\", "
         "\"max_tokens\", …}.\nAn interrupted batch goes on where it stopped when it is run again.",
-    .tables = {"model", "engine", "sampling", "generate", "chat", "log"},
+    .tables = {"model", "engine", "sampling", "generate", "chat", "codec", "log"},
     .aliases = {},
     .positional_max = 0};
 

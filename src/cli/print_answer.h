@@ -1,5 +1,6 @@
 // Runs one request and prints its answer as it comes, the end of every terminal program's turn. The
-// answer goes to stdout; reasoning goes to stderr, or dimmed to stdout when both are one terminal.
+// answer goes to stdout, tool calls as lines "[call NAME] ARGUMENTS"; reasoning goes to stderr, or
+// dimmed to stdout when both are one terminal.
 // Several choices are printed one after the other when all are there, each behind a line "[i]". Log
 // probabilities go to stderr, a line a token. SIGINT cancels the request.
 #pragma once

@@ -1,6 +1,6 @@
 #include "cli/requests.h"
 
-#include "gateway/openai/request.h"
+#include "gateway/api_request.h"
 
 namespace fathom {
 namespace {
@@ -84,13 +84,12 @@ Result<PreparedRequest> prepare_request(Json body, const Settings& settings,
     // How an answer travels is the HTTP server's concern.
     body.set("stream", Json(false));
     body.set("stream_options", Json());
-    ApiOptions options;
-    options.model_names = {model_name};
-    options.max_tokens = owners.limits().max_tokens;
-    FATHOM_ASSIGN(
-        const ApiRequest request,
-        parse_api_request(chat ? ApiKind::chat : ApiKind::completion, body.dump(), options));
-    return prepare(request.generation, owners.tokenizer(), owners.limits());
+    ApiOptions options = api_options(settings);
+    options.lower.models = {{model_name, options.render.dialect}};
+    options.lower.thinking_max_tokens = options.lower.chat_max_tokens = owners.limits().max_tokens;
+    FATHOM_ASSIGN(const ApiRequest request,
+                  read_api_request(chat ? Api::chat : Api::completion, body.dump(), options));
+    return prepare(request.generation, *owners.tokenizer(), owners.limits());
 }
 
 }  // namespace fathom

@@ -15,7 +15,7 @@ namespace fathom {
 // The value of the body's `thinking` member.
 Json thinking_body(bool enabled);
 
-// Errors are those of the API (gateway/openai/request.h).
+// Errors are those of the API (gateway/api_request.h).
 Result<PreparedRequest> prepare_request(Json body, const Settings& settings,
                                         const std::string& model_name, const OwnerRegistry& owners);
 

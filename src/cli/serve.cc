@@ -14,8 +14,9 @@ namespace {
 
 const CommandSpec kSpec = {
     .usage = "fathom serve --model DIR [options]",
-    .summary = "Answers the OpenAI-compatible HTTP API until SIGINT or SIGTERM, then drains.",
-    .tables = {"model", "engine", "server", "log"},
+    .summary =
+        "Answers the HTTP APIs of OpenAI and Anthropic until SIGINT or SIGTERM, then drains.",
+    .tables = {"model", "engine", "server", "codec", "log"},
     .aliases = {},
     .positional_max = 0};
 
@@ -29,7 +30,7 @@ Status first_token(OwnerRegistry& owners) {
     request.max_tokens = 1;
     request.ignore_eos = true;
     request.timeout_us = kFirstTokenUs;
-    FATHOM_ASSIGN(PreparedRequest prepared, prepare(request, owners.tokenizer(), owners.limits()));
+    FATHOM_ASSIGN(PreparedRequest prepared, prepare(request, *owners.tokenizer(), owners.limits()));
     auto stream = std::make_shared<TextStream>();
     FATHOM_ASSIGN(std::shared_ptr<RequestOwner> owner, owners.start(std::move(prepared), stream));
     while (!stream->result())

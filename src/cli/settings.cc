@@ -71,8 +71,18 @@ void bind_server(Settings::Server& server, ConfigSchema& schema) {
     schema.add("server.api_keys", &server.api_keys,
                "accepted bearer key, repeatable; needed for other addresses than loopback", true);
     schema.add("server.model_aliases", &server.model_aliases, "further model names, repeatable");
-    schema.add("server.reference_sampling", &server.reference_sampling,
-               "treat sampling values as the vendor's service does");
+    schema.add_choice("server.profile", &server.profile, {"open", "reference"},
+                      "open: requests may ask for more than the vendor's codec takes, and their "
+                      "sampling values hold; reference: byte for byte as it behaves");
+    schema.add_choice("server.messages_errors", &server.messages_errors,
+                      {"auto", "anthropic", "openai"},
+                      "shape of errors of /v1/messages; auto: anthropic in the profile open");
+    schema.add("server.responses_max", &server.responses_max, 0, 10'000'000,
+               "stored responses, for previous_response_id; the oldest go first");
+    schema.add("server.responses_mib_max", &server.responses_mib_max, 0, std::int64_t{1} << 20,
+               "memory for them");
+    schema.add("server.responses_life_s", &server.responses_life_s, 1, 30 * kDayS,
+               "how long a response is stored");
     schema.add("server.connections_max", &server.connections_max, 1, 1'000'000, "open connections");
     schema.add("server.requests_max", &server.requests_max, 1, 1'000'000, "live requests");
     schema.add("server.body_kib_max", &server.body_kib_max, 1, 1 << 20, "request body");
@@ -84,6 +94,28 @@ void bind_server(Settings::Server& server, ConfigSchema& schema) {
                "a request that waits longer for its first token is ended");
     schema.add("server.drain_s", &server.drain_s, 0, kDayS,
                "live requests may end for so long at shutdown");
+}
+
+void bind_codec(Settings::Codec& codec, ConfigSchema& schema) {
+    schema.add_choice("codec.dialect", &codec.dialect, {"v41", "v4"},
+                      "how prompts of the model are written");
+    schema.add_choice("codec.effort_dialect", &codec.effort_dialect, {"v4_0731", "v4_original"},
+                      "how V4 states the effort: as checkpoints since 31 July 2026 expect it, or "
+                      "as earlier ones do");
+    schema.add_choice("codec.history_reasoning", &codec.history_reasoning,
+                      {"drop_without_tools", "keep", "official"},
+                      "reasoning of earlier answers in the prompt: with tools only, always, or as "
+                      "the published scripts do");
+    schema.add_choice("codec.content_specials", &codec.content_specials, {"plain", "recognize"},
+                      "special tokens spelled in messages: plain text, or special (to compare "
+                      "with old logs; clients can then forge turns)");
+    schema.add("codec.default_thinking", &codec.default_thinking,
+               "whether a request that does not say is answered with thinking");
+    schema.add_choice("codec.missing_reasoning", &codec.missing_reasoning, {"fill_empty", "reject"},
+                      "thinking mode: calls in the history without their reasoning");
+    schema.add_choice("codec.server_tools", &codec.server_tools, {"protocol", "drop", "reject"},
+                      "tools that a server runs itself, such as web search; protocol: Responses "
+                      "drops them, Messages rejects them");
 }
 
 void bind_requests(Settings& settings, ConfigSchema& schema) {
@@ -180,6 +212,7 @@ LogLevel log_level_of(const std::string& word) {
 void bind_settings(Settings& settings, ConfigSchema& schema) {
     bind_stack(settings.stack, schema);
     bind_server(settings.server, schema);
+    bind_codec(settings.codec, schema);
     bind_requests(settings, schema);
     bind_bench(settings.bench, schema);
     schema.add_choice("log.level", &settings.log.level,
@@ -275,7 +308,15 @@ ServerOptions server_options(const Settings& settings, const Stack& stack) {
     to.port = static_cast<std::uint16_t>(from.port);
     to.api_keys = from.api_keys;
     to.model_aliases = from.model_aliases;
-    to.reference_sampling = from.reference_sampling;
+    to.api = api_options(settings);
+    const bool reference = from.profile == "reference";
+    if (reference) to.api.lower.profile = Profile::reference;
+    const bool anthropic =
+        from.messages_errors == "anthropic" || (from.messages_errors == "auto" && !reference);
+    to.messages_errors = anthropic ? ErrorShape::anthropic : ErrorShape::openai;
+    to.responses.entries_max = static_cast<std::size_t>(from.responses_max);
+    to.responses.bytes_max = static_cast<std::size_t>(from.responses_mib_max) << 20;
+    to.responses.life_us = from.responses_life_s * kSecondUs;
     to.connections_max = static_cast<std::size_t>(from.connections_max);
     to.body_bytes_max = static_cast<std::size_t>(from.body_kib_max) << 10;
     to.header_bytes_max = static_cast<std::size_t>(from.header_kib_max) << 10;
@@ -287,6 +328,26 @@ ServerOptions server_options(const Settings& settings, const Stack& stack) {
     to.owner.in_flight_max = static_cast<std::size_t>(from.requests_max);
     to.owner.not_started_us = from.not_started_s * kSecondUs;
     to.handle_signals = true;
+    return to;
+}
+
+ApiOptions api_options(const Settings& settings) {
+    const Settings::Codec& from = settings.codec;
+    ApiOptions to;
+    to.render.dialect = from.dialect == "v4" ? Dialect::v4 : Dialect::v41;
+    to.render.effort_dialect =
+        from.effort_dialect == "v4_original" ? EffortDialect::v4_original : EffortDialect::v4_0731;
+    if (from.history_reasoning == "keep") to.render.history_reasoning = HistoryReasoning::keep;
+    if (from.history_reasoning == "official")
+        to.render.history_reasoning = HistoryReasoning::official;
+    if (from.content_specials == "recognize") to.specials = ContentSpecials::recognize;
+    to.lower.default_thinking = from.default_thinking;
+    if (from.missing_reasoning == "reject") to.lower.missing_reasoning = MissingReasoning::reject;
+    if (from.server_tools != "protocol") {
+        const ServerTools tools =
+            from.server_tools == "drop" ? ServerTools::drop : ServerTools::reject;
+        to.lower.responses_web_search = to.lower.messages_web_search = tools;
+    }
     return to;
 }
 

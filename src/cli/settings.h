@@ -21,12 +21,21 @@ struct Settings {
         std::string host = "127.0.0.1";
         std::int64_t port = 8000;
         std::vector<std::string> api_keys, model_aliases;
-        bool reference_sampling = false;
+        std::string profile = "open", messages_errors = "auto";
+        std::int64_t responses_max = 1000, responses_mib_max = 64, responses_life_s = 3600;
         std::int64_t connections_max = 1024, requests_max = 1024;
         std::int64_t body_kib_max = 16 << 10, header_kib_max = 16;
         std::int64_t header_timeout_s = 10, body_timeout_s = 60, idle_timeout_s = 75;
         std::int64_t not_started_s = 600, drain_s = 60;
     } server;
+
+    struct Codec {  // recipe.md 0.3
+        std::string dialect = "v41", effort_dialect = "v4_0731";
+        std::string history_reasoning = "drop_without_tools";
+        std::string content_specials = "plain", missing_reasoning = "fill_empty";
+        std::string server_tools = "protocol";
+        bool default_thinking = true;
+    } codec;
 
     struct Sampling {
         std::int64_t max_tokens = 0;  // 0: the protocol's default (gateway/generation.h)
@@ -83,5 +92,9 @@ std::optional<int> read_settings(const std::vector<std::string>& args, CommandSp
                                  Settings& settings);
 
 ServerOptions server_options(const Settings& settings, const Stack& stack);
+
+// How requests are read and rendered, in the profile `open`; names and bounds of models are left
+// out.
+ApiOptions api_options(const Settings& settings);
 
 }  // namespace fathom

@@ -59,7 +59,7 @@ TEST(TextStream, GathersWhatDoesNotFitAndLosesNothing) {
     for (int i = 0; i < 1000; ++i) {
         const std::string text = std::to_string(i) + " ";
         sent += text;
-        stream.on_delta({.reasoning = {}, .content = text});
+        stream.on_events({{.kind = OutputEvent::Kind::content, .text = text}});
     }
     GenerationResult result;
     result.finish = GenerationFinish::stop;
@@ -67,15 +67,16 @@ TEST(TextStream, GathersWhatDoesNotFitAndLosesNothing) {
     std::string got;
     int reads = 0;
     while (!stream.result()) {
-        const auto delta = stream.next(1'000'000);
-        ASSERT_TRUE(delta.has_value());
-        got += delta->content;
+        const OutputParser::Events events = stream.next(1'000'000);
+        ASSERT_FALSE(events.empty());
+        for (const OutputEvent& event : events)
+            got += event.text;
         ++reads;
     }
     EXPECT_EQ(got, sent);
     EXPECT_LT(reads, 1000);
     EXPECT_EQ(stream.result()->finish, GenerationFinish::stop);
-    EXPECT_FALSE(stream.next(0).has_value());
+    EXPECT_TRUE(stream.next(0).empty());
 }
 
 }  // namespace

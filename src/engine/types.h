@@ -63,7 +63,7 @@ struct SamplingParams {
 // can be had alone, as a request with that seed.
 std::uint64_t choice_seed(std::uint64_t seed, std::int64_t choice);
 
-struct TokenLogprob {
+struct TopLogprob {
     TokenId id = 0;
     float logprob = 0;  // at least kLogprobFloor, which also stands for probability 0
 };
@@ -73,7 +73,7 @@ inline constexpr float kLogprobFloor = -9999.0f;
 // which need not contain it.
 struct TokenLogprobs {
     float logprob = 0;
-    std::vector<TokenLogprob> top = {};
+    std::vector<TopLogprob> top = {};
 };
 
 // Which rows of a prompt run the decoder half (model.md 2.2).

@@ -31,16 +31,21 @@ Result<ApiKeys> ApiKeys::create(std::vector<std::string> keys) {
     return ApiKeys(std::move(keys));
 }
 
-bool ApiKeys::accepts(std::string_view authorization) const {
+std::string_view request_key(std::string_view authorization, std::string_view x_api_key) {
+    if (authorization.empty()) return x_api_key;
     constexpr std::string_view kScheme = "bearer ";
-    if (authorization.size() < kScheme.size()) return false;
+    if (authorization.size() < kScheme.size()) return {};
     for (std::size_t i = 0; i < kScheme.size(); ++i) {
         const char c = authorization[i];
-        if ((c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) != kScheme[i]) return false;
+        if ((c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) != kScheme[i]) return {};
     }
-    std::string_view given = authorization.substr(kScheme.size());
-    while (!given.empty() && given.front() == ' ')
-        given.remove_prefix(1);
+    authorization.remove_prefix(kScheme.size());
+    while (!authorization.empty() && authorization.front() == ' ')
+        authorization.remove_prefix(1);
+    return authorization;
+}
+
+bool ApiKeys::accepts(std::string_view given) const {
     bool known = false;
     for (const std::string& key : keys_)
         known = equal_in_constant_time(key, given) | known;

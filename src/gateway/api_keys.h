@@ -10,6 +10,10 @@
 
 namespace fathom {
 
+// The key that a request carries: that of "Authorization: Bearer KEY", else the header x-api-key.
+// Empty: none.
+std::string_view request_key(std::string_view authorization, std::string_view x_api_key);
+
 class ApiKeys {
   public:
     // Keys are what a header can carry: 1 to 4096 visible ASCII characters. The message names the
@@ -17,9 +21,8 @@ class ApiKeys {
     static Result<ApiKeys> create(std::vector<std::string> keys);
 
     bool required() const { return !keys_.empty(); }
-    // Whether an Authorization header ("Bearer KEY") carries one of the keys. Takes the same time
-    // for every wrong key of a length.
-    bool accepts(std::string_view authorization) const;
+    // Whether this is one of the keys. Takes the same time for every wrong key of a length.
+    bool accepts(std::string_view key) const;
 
   private:
     explicit ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {}

@@ -11,10 +11,13 @@ TEST(ApiKeys, AcceptsAnyOfItsKeysAndNothingElse) {
     ASSERT_TRUE(keys.ok());
     EXPECT_TRUE(keys->required());
     for (const char* good : {"Bearer alpha", "bearer beta-2", "BEARER  alpha"})
-        EXPECT_TRUE(keys->accepts(good)) << good;
+        EXPECT_TRUE(keys->accepts(request_key(good, ""))) << good;
     for (const char* bad : {"", "alpha", "Bearer", "Bearer ", "Bearer alph", "Bearer alphaa",
                             "Bearer Alpha", "Basic alpha", "Bearer beta-2 "})
-        EXPECT_FALSE(keys->accepts(bad)) << bad;
+        EXPECT_FALSE(keys->accepts(request_key(bad, ""))) << bad;
+    EXPECT_TRUE(keys->accepts(request_key("", "alpha")));
+    EXPECT_FALSE(keys->accepts(request_key("", "")));
+    EXPECT_FALSE(keys->accepts(request_key("Bearer wrong", "alpha"))) << "Authorization wins";
 }
 
 TEST(ApiKeys, RefusesKeysThatAHeaderCannotCarryWithoutShowingThem) {

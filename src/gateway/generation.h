@@ -2,7 +2,7 @@
 // while it runs, and how it ends. HTTP protocols, the terminal chat and the batch program all lower
 // to these types; owner.h runs them.
 //
-//   GenerationRequest ─ prepare() ─► PreparedRequest ─ OwnerRegistry::start() ─► deltas … result
+//   GenerationRequest ─ prepare() ─► PreparedRequest ─ OwnerRegistry::start() ─► events … result
 //
 // prepare() renders and tokenizes: it is the expensive part and pure, so it may run on any thread.
 #pragma once
@@ -16,6 +16,8 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "engine/types.h"
+#include "recipe/output_parser.h"
+#include "recipe/parsing_options.h"
 #include "recipe/prompt.h"
 #include "recipe/tokenizer.h"
 
@@ -23,11 +25,16 @@ namespace fathom {
 
 // A prompt that is not a conversation. With recognize_added, special tokens spelled in the text
 // become their ids (for a prompt that was rendered elsewhere); without it no text can forge one.
+// With a suffix it is a text with a hole between both (recipe.md 2.12).
 struct RawText {
     std::string text;
+    std::optional<std::string> suffix = {};
     bool add_bos = true;  // begin-of-sentence in front (recipe.md 2.12), unless it is there already
     bool recognize_added = false;
 };
+
+// Every byte of the output is content.
+ParsingOptions raw_output();
 
 // What a generation may take from others that begin alike (docs/prefix_cache.md).
 enum class PrefixReuse {
@@ -38,6 +45,11 @@ enum class PrefixReuse {
 
 struct GenerationRequest {
     std::variant<Conversation, RawText, std::vector<TokenId>> prompt;
+    RenderOptions render;  // of a conversation
+    ContentSpecials specials = ContentSpecials::plain;
+    // How the output is read. By default it is content and nothing else, as of a raw prompt; stop
+    // sequences do not act before min_tokens.
+    ParsingOptions parsing = raw_output();
     // The seed too: whoever builds the request draws one when none is given. Choice i draws with
     // choice_seed(seed, i).
     SamplingParams sampling;
@@ -45,17 +57,12 @@ struct GenerationRequest {
     // Output tokens at most. Without a value: recipe.md 2.13 for a conversation (8192; thinking
     // 65536, effort max 131072), 16 for a raw prompt, always lowered to what the context leaves.
     std::optional<std::int64_t> max_tokens;
-    std::vector<std::string> stop_strings;  // at most kStopStringsMax, none empty
-    std::vector<TokenId> stop_tokens;       // beside the model's end-of-sentence token
-    bool ignore_eos = false;                // for measurements: run to max_tokens
-    std::int64_t timeout_us = 0;            // for the whole generation, from start(); 0: none
+    std::vector<TokenId> stop_tokens;  // beside the model's end-of-sentence token
+    bool ignore_eos = false;           // for measurements: run to max_tokens
+    std::int64_t timeout_us = 0;       // for the whole generation, from start(); 0: none
     PrefixReuse reuse = PrefixReuse::any;
     std::string cache_salt;  // EngineRequest::cache_salt
 };
-
-inline constexpr std::size_t kStopStringsMax = 16;
-// `single` says that the API field held one string, not a list: the message names the field so.
-Status check_stop_strings(const std::vector<std::string>& stops, bool single);
 
 // The limits that a request is checked against.
 struct GenerationLimits {
@@ -67,50 +74,39 @@ struct GenerationLimits {
 
 struct PreparedRequest {
     std::vector<TokenId> prompt;
-    bool starts_in_thinking = false;  // the prompt opened a thinking section
+    ParsingOptions parsing = raw_output();
     SamplingParams sampling;
     std::int64_t choices = 1;
     std::int64_t max_tokens = 16;
-    std::vector<std::string> stop_strings;
     std::vector<TokenId> stop_tokens;  // complete: the engine gets exactly these
     std::int64_t timeout_us = 0;
     PrefixReuse reuse = PrefixReuse::any;
     std::string cache_salt;
 };
 
+// The ids of the prompt alone. Errors as of prepare(). Pure; any thread.
+Result<std::vector<TokenId>> encode_request(const GenerationRequest& request,
+                                            const Tokenizer& tokenizer,
+                                            const GenerationLimits& limits);
+
 // Checks everything and renders and tokenizes the prompt. Errors are invalid_argument with the
 // messages of recipe.md 4.1 and 2.13. Pure; any thread.
 Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenizer& tokenizer,
                                 const GenerationLimits& limits);
 
-struct TokenText {
-    TokenId id = 0;
-    std::string bytes = {};  // of the token alone; need not be whole characters
-    float logprob = 0;
-};
-// A token of the answer with its log probability, and the most probable tokens at its place.
-struct LogprobEntry {
-    TokenText token = {};
-    std::vector<TokenText> top = {};
-    std::int64_t text_offset = 0;  // characters of the choice's output before the token's text
-};
-
-// New text of one choice, whole UTF-8 characters only. One delta per commit: the log holds the
-// tokens it stands for before anybody sees the text. The entries of log probabilities, where they
-// were asked for, are those of the tokens whose text is complete with this delta.
-struct GenerationDelta {
+// Events of one choice, joined: what stands in an answer that is not streamed.
+struct AnswerText {
+    struct Call {
+        std::string name;
+        std::string arguments = {};
+    };
     std::string reasoning = {};
     std::string content = {};
-    std::int64_t choice = 0;
-    std::vector<LogprobEntry> reasoning_logprobs = {};
-    std::vector<LogprobEntry> content_logprobs = {};
+    std::vector<Call> calls = {};
+    std::vector<TokenLogprob> reasoning_logprobs = {};
+    std::vector<TokenLogprob> content_logprobs = {};
 
-    bool empty() const {
-        return reasoning.empty() && content.empty() && reasoning_logprobs.empty() &&
-               content_logprobs.empty();
-    }
-    // Adds the next delta of the same choice.
-    void append(GenerationDelta next);
+    void add(const OutputEvent& event);
 };
 
 struct Usage {

@@ -53,14 +53,22 @@ TEST(Prepare, DefaultOutputIsBoundedByTheContext) {
     chat.prompt = testing::user_says("hi", true);
     const auto thinking = prepared(chat);
     ASSERT_TRUE(thinking.ok()) << thinking.status().message();
-    EXPECT_TRUE(thinking->starts_in_thinking);
     EXPECT_EQ(thinking->max_tokens, 1000 - static_cast<std::int64_t>(thinking->prompt.size()));
 }
 
-TEST(Prepare, TypedThinkMarkerDoesNotOpenThinking) {
-    GenerationRequest chat;
-    chat.prompt = testing::user_says("say <think>", false);
-    EXPECT_FALSE(prepared(chat)->starts_in_thinking);
+TEST(Prepare, FillsAHoleWithTheTokensOfTheTemplate) {
+    GenerationRequest hole = raw("a");
+    std::get<RawText>(hole.prompt).suffix = "b";
+    EXPECT_EQ(prepared(hole)->prompt,
+              byte_ids("<｜begin▁of▁sentence｜><｜fim▁begin｜>a<｜fim▁hole｜>b<｜fim▁end｜>"));
+    std::get<RawText>(hole.prompt).text = "<think>";
+    EXPECT_EQ(prepared(hole)->prompt.size(), 4u + 7u + 1u) << "no special token arises";
+}
+
+TEST(Prepare, StopSequencesWaitForMinTokens) {
+    GenerationRequest request = raw("a");
+    request.sampling.min_tokens = 3;
+    EXPECT_EQ(prepared(request)->parsing.stops_after_tokens, 3);
 }
 
 struct Refusal {
@@ -108,16 +116,6 @@ std::vector<Refusal> refusals() {
     add(
         "id_negative", [](auto& r) { r.prompt = std::vector<TokenId>{-1}; },
         "Invalid 'prompt[0]': token id -1 is outside the vocabulary [0, 263).");
-    add(
-        "stop_empty",
-        [](auto& r) {
-            r.stop_strings = {"a", ""};
-        },
-        "Invalid 'stop[1]': empty string. Expected a string with minimum length 1, but got an "
-        "empty "
-        "string instead.");
-    add(
-        "stops", [](auto& r) { r.stop_strings.assign(17, "a"); }, "Stop string array too long: 17");
     add(
         "stop_token", [](auto& r) { r.stop_tokens = {900}; },
         "stop token 900 is outside the vocabulary [0, 263)");

@@ -70,7 +70,7 @@ namespace {
 struct Choice {
     Choice(std::int64_t index_in, std::shared_ptr<const Tokenizer> tokenizer,
            const PreparedRequest& request)
-        : index(index_in), log(std::move(tokenizer), request) {}
+        : index(index_in), log(std::move(tokenizer), request, index_in) {}
 
     const std::int64_t index;
     ChoiceLog log;
@@ -229,22 +229,23 @@ void Owner::on_event(const EngineEvent& event) {
 // Commit = append: text is made from a token only once the log holds it.
 void Owner::commit(Choice& choice, const EngineEvent& event, std::size_t overlap) {
     using State = ChoiceLog::State;
-    GenerationDelta delta;
-    delta.choice = choice.index;
+    OutputParser::Events events;
     ChoiceLog& log = choice.log;
     const std::int64_t before = log.size();
     State state = State::open;
+    if (before == 0 && overlap < event.tokens.size()) log.begin(cached_tokens_, events);
     for (std::size_t i = overlap; i < event.tokens.size() && state == State::open; ++i) {
         const TokenLogprobs* logprobs = i < event.logprobs.size() ? &event.logprobs[i] : nullptr;
-        state = log.append(event.tokens[i], logprobs, delta);
+        state = log.append(event.tokens[i], logprobs, events);
     }
     if (log.size() > before) stamp_commit(choice, static_cast<std::size_t>(log.size() - before));
     // The owner decides the end by its own log; an engine that says so first is believed too.
     if (state == State::open && event.finish == FinishReason::stop_token) state = State::stopped;
     if (state == State::open && event.finish == FinishReason::length) state = State::full;
-    if (state != State::open && log.matched_stop().empty()) log.finish(delta);
-    if (!delta.empty()) observer_->on_delta(delta);
-    if (state == State::stopped || !log.matched_stop().empty()) {
+    if (state == State::stopped) log.finish(BackendFinish::stop, events);
+    if (state == State::full) log.finish(BackendFinish::length, events);
+    if (!events.empty()) observer_->on_events(events);
+    if (state == State::stopped) {
         end_choice(choice, GenerationFinish::stop);
     } else if (state == State::full) {
         end_choice(choice, GenerationFinish::length);
@@ -272,7 +273,6 @@ void Owner::stamp_commit(Choice& choice, std::size_t tokens) {
     if (static_cast<std::int64_t>(tokens) == committed_tokens()) {
         first_token_us_ = now;
         registry_->metrics.first_token(now - started_us_);
-        observer_->on_started();
     } else if (!first_of_choice) {
         registry_->metrics.inter_token(now - choice.last_token_us, tokens);
     }
@@ -340,7 +340,6 @@ void Owner::end_choice(Choice& choice, GenerationFinish how) {
         return finish(choices_.front()->finish, {});
     // Also after the engine's own end: ids that it no longer knows are ignored.
     registry_->engine.cancel(choice.engine_id);
-    observer_->on_choice_finish(choice.index, result_of(choice));
 }
 
 void Owner::finish(GenerationFinish how, Status status) {
@@ -397,8 +396,8 @@ OwnerRegistry::~OwnerRegistry() {
 const GenerationLimits& OwnerRegistry::limits() const {
     return impl_->limits;
 }
-const Tokenizer& OwnerRegistry::tokenizer() const {
-    return *impl_->tokenizer;
+const std::shared_ptr<const Tokenizer>& OwnerRegistry::tokenizer() const {
+    return impl_->tokenizer;
 }
 std::size_t OwnerRegistry::live() const {
     return impl_->live;

@@ -3,8 +3,8 @@
 // the log contiguously, turns committed tokens into text and reports both. Losing the engine's work
 // costs time, never tokens:
 //
-//   engine ─ events ─► [attempt, first_index] ─ append (commit) ─ detokenize ─ stop strings ─
-//                        │ overlap: compared, dropped             thinking split ─► observer
+//   engine ─ events ─► [attempt, first_index] ─ append (commit) ─ OutputParser ─► observer
+//                        │ overlap: compared, dropped
 //                        └ gap or difference: next attempt, with the log as committed tokens
 //
 // Several choices of one prompt are given to the engine together, so that the prompt is computed
@@ -40,12 +40,10 @@ namespace fathom {
 class GenerationObserver {
   public:
     virtual ~GenerationObserver() = default;
-    // The first token is committed: the request has left the queue. Before the first delta.
-    virtual void on_started() {}
-    virtual void on_delta(const GenerationDelta& delta) = 0;
-    // A choice came to its end while others go on: it gets no more deltas. The end of the last one
-    // is on_finish.
-    virtual void on_choice_finish(std::int64_t /*choice*/, const ChoiceResult& /*result*/) {}
+    // What a commit shows of one choice (OutputEvent::choice). Its first event is `start`; `finish`
+    // is its last and comes if the choice ended by itself. The log holds the tokens that the events
+    // stand for before anybody sees them.
+    virtual void on_events(const OutputParser::Events& events) = 0;
     // Exactly once, last.
     virtual void on_finish(const GenerationResult& result) = 0;
 };
@@ -82,7 +80,7 @@ class OwnerRegistry {
     OwnerRegistry& operator=(const OwnerRegistry&) = delete;
 
     const GenerationLimits& limits() const;  // for prepare()
-    const Tokenizer& tokenizer() const;
+    const std::shared_ptr<const Tokenizer>& tokenizer() const;
 
     // resource_exhausted when in_flight_max owners are live; the observer is then never called.
     // Every later failure, the engine's refusals included, arrives at on_finish. The owner lives

@@ -21,28 +21,29 @@ using testing::WaitingExecutor;
 
 class Recorder : public GenerationObserver {
   public:
-    void on_started() override { ++started; }
-    void on_delta(const GenerationDelta& delta) override {
+    void on_events(const OutputParser::Events& events) override {
         EXPECT_FALSE(result);
-        EXPECT_EQ(ended.count(delta.choice), 0u) << "a delta after the choice's end";
-        texts[delta.choice].append(delta);
-        if (delta.choice != 0) return;
-        reasoning += delta.reasoning;
-        content += delta.content;
-        pieces.push_back(delta.content);
-    }
-    void on_choice_finish(std::int64_t choice, const ChoiceResult& r) override {
-        EXPECT_TRUE(ended.emplace(choice, r).second) << "choice " << choice << " ended twice";
+        std::string piece;
+        for (const OutputEvent& event : events) {
+            EXPECT_EQ(ended.count(event.choice), 0u) << "an event after the choice's end";
+            if (event.kind == OutputEvent::Kind::start) ++starts;
+            if (event.kind == OutputEvent::Kind::finish) ended.emplace(event.choice, event);
+            texts[event.choice].add(event);
+            if (event.choice == 0 && event.kind == OutputEvent::Kind::content) piece += event.text;
+        }
+        if (!piece.empty()) pieces.push_back(piece);
     }
     void on_finish(const GenerationResult& r) override {
         EXPECT_FALSE(result) << "finished twice";
         result = r;
     }
-    int started = 0;
-    std::string reasoning, content;
-    std::vector<std::string> pieces;  // of choice 0, as reasoning and content are
-    std::map<std::int64_t, GenerationDelta> texts;
-    std::map<std::int64_t, ChoiceResult> ended;
+    const std::string& reasoning() { return texts[0].reasoning; }
+    const std::string& content() { return texts[0].content; }
+
+    int starts = 0;
+    std::vector<std::string> pieces;  // of the content of choice 0
+    std::map<std::int64_t, AnswerText> texts;
+    std::map<std::int64_t, OutputEvent> ended;  // by their finish event
     std::optional<GenerationResult> result;
 };
 
@@ -75,6 +76,9 @@ class OwnerTest : public ::testing::Test {
     static GenerationRequest chat(bool thinking) {
         GenerationRequest request;
         request.prompt = testing::user_says("Hi", thinking);
+        request.parsing = {};
+        request.parsing.thinking_initial_stage =
+            thinking ? ThinkingStage::reasoning_start : ThinkingStage::none;
         request.max_tokens = 200;
         return request;
     }
@@ -110,8 +114,8 @@ TEST_F(OwnerTest, ReportsTextAndUsageOfAWholeAnswer) {
     reply("Hello!");
     script_->with([](Script& s) { s.cached_tokens = 3; });
     const auto got = run(raw("abcd"));
-    EXPECT_EQ(got->content, "Hello!");
-    EXPECT_EQ(got->started, 1);
+    EXPECT_EQ(got->content(), "Hello!");
+    EXPECT_EQ(got->starts, 1);
     EXPECT_EQ(got->result->finish, GenerationFinish::stop);
     EXPECT_TRUE(got->result->status.ok());
     EXPECT_EQ(got->result->usage.prompt_tokens, 5);      // with begin-of-sentence
@@ -128,7 +132,7 @@ TEST_F(OwnerTest, EndsAtMaxTokens) {
     GenerationRequest request = raw("x");
     request.max_tokens = 3;
     const auto got = run(request);
-    EXPECT_EQ(got->content, "Hel");
+    EXPECT_EQ(got->content(), "Hel");
     EXPECT_EQ(got->result->finish, GenerationFinish::length);
     EXPECT_EQ(got->result->usage.completion_tokens, 3);
 }
@@ -142,19 +146,19 @@ TEST_F(OwnerTest, ReleasesWholeCharactersOnly) {
 TEST_F(OwnerTest, SplitsThinkingFromContent) {
     reply("deep</think>answer");
     const auto got = run(chat(true));
-    EXPECT_EQ(got->reasoning, "deep");
-    EXPECT_EQ(got->content, "answer");
+    EXPECT_EQ(got->reasoning(), "deep");
+    EXPECT_EQ(got->content(), "answer");
     const auto plain = run(chat(false));
-    EXPECT_EQ(plain->reasoning, "");
-    EXPECT_THAT(plain->content, HasSubstr("answer"));
+    EXPECT_EQ(plain->reasoning(), "");
+    EXPECT_THAT(plain->content(), HasSubstr("answer"));
 }
 
 TEST_F(OwnerTest, StopStringAcrossTokensEndsAndCancels) {
     reply("one two three");
     GenerationRequest request = raw("x");
-    request.stop_strings = {"wo t", "zzz"};
+    request.parsing.stop_sequences = {"wo t", "zzz"};
     const auto got = run(request);
-    EXPECT_EQ(got->content, "one t");
+    EXPECT_EQ(got->content(), "one t");
     EXPECT_EQ(got->result->finish, GenerationFinish::stop);
     EXPECT_EQ(got->result->choices[0].matched_stop, "wo t");
     EXPECT_EQ(got->result->usage.completion_tokens, 9);  // up to the token that completed it
@@ -166,26 +170,26 @@ TEST_F(OwnerTest, StopStringInsideOneEventDropsTheTokensBehindIt) {
     reply("one two three");
     script_->with([](Script& s) { s.tokens_per_step = 100; });
     GenerationRequest request = raw("x");
-    request.stop_strings = {"two"};
+    request.parsing.stop_sequences = {"two"};
     const auto got = run(request);
-    EXPECT_EQ(got->content, "one ");
+    EXPECT_EQ(got->content(), "one ");
     EXPECT_EQ(got->result->choices[0].tokens.size(), 7u);
 }
 
 TEST_F(OwnerTest, StopStringsDoNotActOnReasoning) {
     reply("stop here</think>and stop there");
     GenerationRequest request = chat(true);
-    request.stop_strings = {"stop"};
+    request.parsing.stop_sequences = {"stop"};
     const auto got = run(request);
-    EXPECT_EQ(got->reasoning, "stop here");
-    EXPECT_EQ(got->content, "and ");
+    EXPECT_EQ(got->reasoning(), "stop here");
+    EXPECT_EQ(got->content(), "and ");
 }
 
 TEST_F(OwnerTest, UnfinishedStopStringIsShownAtTheEnd) {
     reply("abc EN");
     GenerationRequest request = raw("x");
-    request.stop_strings = {"END"};
-    EXPECT_EQ(run(request)->content, "abc EN");
+    request.parsing.stop_sequences = {"END"};
+    EXPECT_EQ(run(request)->content(), "abc EN");
 }
 
 TEST_F(OwnerTest, ResumesFromTheLogOnAGap) {
@@ -199,7 +203,7 @@ TEST_F(OwnerTest, ResumesFromTheLogOnAGap) {
         };
     });
     const auto got = run(raw("x"));
-    EXPECT_EQ(got->content, "abcdef");
+    EXPECT_EQ(got->content(), "abcdef");
     EXPECT_EQ(got->result->attempts, 2u);
     EXPECT_EQ(got->result->usage.completion_tokens, 7);
     const auto second = script_->with([](Script& s) { return s.received.at(1); });
@@ -263,7 +267,7 @@ TEST_F(OwnerTest, DropsEqualOverlapAndResumesOnADifferentOne) {
         };
     });
     const auto got = run(raw("x"));
-    EXPECT_EQ(got->content, "abcdef");
+    EXPECT_EQ(got->content(), "abcdef");
     EXPECT_EQ(got->result->attempts, 2u);
 }
 
@@ -279,7 +283,7 @@ TEST_F(OwnerTest, GivesUpAfterThreeAttempts) {
     EXPECT_EQ(got->result->finish, GenerationFinish::error);
     EXPECT_EQ(got->result->status.code(), StatusCode::internal);
     EXPECT_EQ(got->result->attempts, 3u);
-    EXPECT_EQ(got->content, "");
+    EXPECT_EQ(got->content(), "");
     EXPECT_EQ(attempts_seen(), 3u);
 }
 
@@ -293,7 +297,27 @@ TEST_F(OwnerTest, IgnoresEventsOfAnEarlierAttempt) {
     });
     const auto got = run(raw("x"));
     EXPECT_EQ(got->result->finish, GenerationFinish::error);  // every attempt meets the gap
-    EXPECT_EQ(got->content.substr(0, 1), "a");
+    EXPECT_EQ(got->content().substr(0, 1), "a");
+}
+
+TEST_F(OwnerTest, FindsToolCallsAndTheirArgumentsHoweverTokensCutThem) {
+    reply(
+        "so\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" "
+        "string=\"true\">x\"y</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>");
+    GenerationRequest request = chat(false);
+    request.parsing.parse_tool_calls = true;
+    request.max_tokens = 400;
+    const auto got = run(request);
+    EXPECT_EQ(got->content(), "so");
+    ASSERT_EQ(got->texts[0].calls.size(), 1u);
+    EXPECT_EQ(got->texts[0].calls[0].name, "f");
+    EXPECT_EQ(got->texts[0].calls[0].arguments, R"({"a": "x\"y"})");
+    EXPECT_EQ(got->ended.at(0).finish, OutputFinish::tool_calls);
+}
+
+TEST_F(OwnerTest, RawOutputIsContentToTheByte) {
+    reply("\n\nwhy</think>\n<｜DSML｜tool_calls>");
+    EXPECT_EQ(run(raw("x"))->content(), "\n\nwhy</think>\n<｜DSML｜tool_calls>");
 }
 
 TEST_F(OwnerTest, CancelEndsAtOnceAndReachesTheEngine) {
@@ -359,7 +383,7 @@ TEST_F(OwnerTest, PassesTheEnginesRefusalOn) {
     const auto got = run(raw("x"));
     EXPECT_EQ(got->result->finish, GenerationFinish::error);
     EXPECT_EQ(got->result->status.code(), StatusCode::resource_exhausted);
-    EXPECT_EQ(got->started, 0);
+    EXPECT_EQ(got->starts, 0);
 }
 
 TEST_F(OwnerTest, SurvivesALateEventAfterTheRegistryIsGone) {
@@ -401,7 +425,7 @@ TEST_F(OwnerTest, ChoicesHaveLogsOfTheirOwnAndUsageCountsThePromptOnce) {
     request.sampling.seed = 5;
     const auto got = run(request);
     EXPECT_TRUE(got->result->status.ok());
-    EXPECT_EQ(got->started, 1);
+    EXPECT_EQ(got->starts, 2);
     EXPECT_EQ(got->texts[0].content, "first");
     EXPECT_EQ(got->texts[1].content, "other one");
     ASSERT_EQ(got->result->choices.size(), 2u);
@@ -409,8 +433,8 @@ TEST_F(OwnerTest, ChoicesHaveLogsOfTheirOwnAndUsageCountsThePromptOnce) {
     EXPECT_EQ(got->result->choices[1].tokens.size(), 10u);
     EXPECT_EQ(got->result->usage.prompt_tokens, 2);
     EXPECT_EQ(got->result->usage.completion_tokens, 16);
-    ASSERT_EQ(got->ended.size(), 1u);  // the other's end is the request's
-    EXPECT_EQ(got->ended.at(0).finish, GenerationFinish::stop);
+    EXPECT_EQ(got->ended.at(0).completion_tokens, 6);
+    EXPECT_EQ(got->ended.at(1).completion_tokens, 10);
 }
 
 TEST_F(OwnerTest, AStopStringEndsItsChoiceAlone) {
@@ -422,11 +446,13 @@ TEST_F(OwnerTest, AStopStringEndsItsChoiceAlone) {
     GenerationRequest request = raw("q");
     request.choices = 2;
     request.sampling.seed = 5;
-    request.stop_strings = {"X"};
+    request.parsing.stop_sequences = {"X"};
     const auto got = run(request);
     EXPECT_EQ(got->texts[0].content, "a");
     EXPECT_EQ(got->texts[1].content, "long answer");
-    EXPECT_EQ(got->ended.at(0).matched_stop, "X");
+    EXPECT_EQ(got->ended.at(0).finish, OutputFinish::stop_sequence);
+    EXPECT_EQ(got->ended.at(0).text, "X");
+    EXPECT_EQ(got->ended.at(1).finish, OutputFinish::stop);
     EXPECT_EQ(got->result->choices[1].matched_stop, "");
 }
 
@@ -480,18 +506,15 @@ TEST_F(OwnerTest, LogprobsComeWithTheTextOfTheirTokens) {
     GenerationRequest request = raw("q");
     request.sampling.logprobs = 1;
     const auto got = run(request);
-    const std::vector<LogprobEntry>& entries = got->texts[0].content_logprobs;
-    EXPECT_EQ(got->content, "hé!");
+    const std::vector<TokenLogprob>& entries = got->texts[0].content_logprobs;
+    EXPECT_EQ(got->content(), "hé!");
     ASSERT_EQ(entries.size(), 4u);  // the end of sentence has none
-    EXPECT_EQ(entries[0].token.bytes, "h");
-    EXPECT_EQ(entries[0].token.logprob, -1.04f);
-    EXPECT_EQ(entries[1].token.bytes, "\xc3");
-    EXPECT_EQ(entries[1].text_offset, 1);
-    EXPECT_EQ(entries[2].token.bytes, "\xa9");
-    EXPECT_EQ(entries[2].text_offset, 1);
-    EXPECT_EQ(entries[3].text_offset, 2);
+    EXPECT_EQ(entries[0].id, 'h');
+    EXPECT_EQ(entries[0].logprob, -1.04f);
+    EXPECT_EQ(entries[1].id, 0xc3);
+    EXPECT_EQ(entries[2].id, 0xa9);
     ASSERT_EQ(entries[3].top.size(), 1u);
-    EXPECT_EQ(entries[3].top[0].bytes, "A");
+    EXPECT_EQ(entries[3].top[0].first, 'A');
     ASSERT_GE(got->pieces.size(), 3u);
     EXPECT_EQ(got->pieces[1], "é");
 }
@@ -500,10 +523,10 @@ TEST_F(OwnerTest, LogprobsOfReasoningAreApartAndTheMarkerHasNone) {
     script_->with([](Script& s) { s.reply = [](auto&) { return byte_ids("why</think>so<st"); }; });
     GenerationRequest request = chat(true);
     request.sampling.logprobs = 0;
-    request.stop_strings = {"<stop>"};
+    request.parsing.stop_sequences = {"<stop>"};
     const auto got = run(request);
-    EXPECT_EQ(got->reasoning, "why");
-    EXPECT_EQ(got->content, "so<st");
+    EXPECT_EQ(got->reasoning(), "why");
+    EXPECT_EQ(got->content(), "so<st");
     EXPECT_EQ(got->texts[0].reasoning_logprobs.size(), 3u);
     EXPECT_EQ(got->texts[0].content_logprobs.size(), 5u);
 }
@@ -512,9 +535,9 @@ TEST_F(OwnerTest, LogprobsEndWhereAStopStringBegins) {
     reply("one two");
     GenerationRequest request = raw("q");
     request.sampling.logprobs = 0;
-    request.stop_strings = {" t"};
+    request.parsing.stop_sequences = {" t"};
     const auto got = run(request);
-    EXPECT_EQ(got->content, "one");
+    EXPECT_EQ(got->content(), "one");
     EXPECT_EQ(got->texts[0].content_logprobs.size(), 3u);
 }
 
@@ -522,8 +545,8 @@ TEST_F(OwnerTest, StopStringsWaitForMinTokens) {
     reply("xaxbxc");
     GenerationRequest request = raw("q");
     request.sampling.min_tokens = 3;
-    request.stop_strings = {"x"};
-    EXPECT_EQ(run(request)->content, "xaxb");
+    request.parsing.stop_sequences = {"x"};
+    EXPECT_EQ(run(request)->content(), "xaxb");
 }
 
 TEST_F(OwnerTest, RefusesWhatThePromptCannotHave) {
@@ -540,13 +563,13 @@ TEST_F(OwnerTest, RefusesWhatThePromptCannotHave) {
               "Invalid min_tokens value, the valid range of min_tokens is [0, 200], where "
               "max_tokens ends");
     EXPECT_EQ(message([](auto& r) {
-                  r.sampling.logit_bias = {{263, 1.0f}};
+                  r.sampling.logit_bias = {{269, 1.0f}};
               }),
-              "logit_bias names token 263; ids of this model are 0 to 262");
+              "logit_bias names token 269; ids of this model are 0 to 268");
     EXPECT_EQ(message([](auto& r) {
                   r.sampling.allowed_tokens = {5, 400};
               }),
-              "allowed_token_ids[1] is token 400; ids of this model are 0 to 262");
+              "allowed_token_ids[1] is token 400; ids of this model are 0 to 268");
 }
 
 TEST_F(OwnerTest, MeasuresOnTheGivenClock) {

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <cstdint>
 #include <random>
 
 namespace fathom {
@@ -16,6 +15,11 @@ std::string random_uuid() {
     const std::uint32_t node_low = draw();
     return fmt::format("{:08x}-{:04x}-4{:03x}-{:04x}-{:04x}{:08x}", time_low, middle >> 16,
                        middle & 0xfff, 0x8000 | (node_high >> 18), node_high & 0xffff, node_low);
+}
+
+std::uint64_t random_seed() {
+    std::random_device device;
+    return ((std::uint64_t{device()} << 32) | device()) >> 1;
 }
 
 }  // namespace fathom

@@ -5,12 +5,12 @@
 #include <charconv>
 #include <utility>
 
-#include "base/log.h"
+#include "base/json.h"
+#include "base/sha256.h"
+#include "gateway/answer_job.h"
 #include "gateway/api_keys.h"
-#include "gateway/completion_job.h"
 #include "gateway/http/http_server.h"
-#include "gateway/openai/errors.h"
-#include "gateway/openai/response.h"
+#include "gateway/inspection.h"
 #include "gateway/random_id.h"
 #include "gateway/thread_executor.h"
 
@@ -19,8 +19,9 @@ namespace fathom {
 namespace {
 
 enum class Route {
-    chat_completions,
-    completions,
+    answer,
+    inspection,
+    response,
     models,
     model,
     health,
@@ -29,33 +30,95 @@ enum class Route {
     metrics,
     unknown
 };
+enum class Methods { get, post, get_or_delete };
 
 struct RouteRule {
-    std::string_view path;
-    Route route;
-    bool post;
-    bool key;  // needs a key when keys are set
+    std::string_view path;  // of what lies below it too when it ends in '/'
+    Route route = Route::unknown;
+    Methods methods = Methods::get;
+    bool key = true;  // needs a key when keys are set
+    Api api = Api::chat;
+    Inspection inspection = Inspection::prompt;
 };
 
-constexpr RouteRule kRoutes[] = {
-    {"/v1/chat/completions", Route::chat_completions, true, true},
-    {"/v1/completions", Route::completions, true, true},
-    {"/v1/models", Route::models, false, true},
-    {"/health", Route::health, false, false},
-    {"/liveness", Route::liveness, false, false},
-    {"/readiness", Route::readiness, false, false},
-    {"/metrics", Route::metrics, false, true},
-};
 constexpr std::string_view kModelPrefix = "/v1/models/";
-constexpr RouteRule kModelRule = {kModelPrefix, Route::model, false, true};
+constexpr std::string_view kResponsePrefix = "/v1/responses/";
+constexpr RouteRule kRoutes[] = {
+    {"/v1/chat/completions", Route::answer, Methods::post, true, Api::chat},
+    {"/v1/completions", Route::answer, Methods::post, true, Api::completion},
+    {"/v1/messages", Route::answer, Methods::post, true, Api::messages},
+    {"/anthropic/v1/messages", Route::answer, Methods::post, true, Api::messages},
+    {"/v1/responses", Route::answer, Methods::post, true, Api::responses},
+    {"/v1/messages/count_tokens", Route::inspection, Methods::post, true, Api::messages,
+     Inspection::count_messages},
+    {"/anthropic/v1/messages/count_tokens", Route::inspection, Methods::post, true, Api::messages,
+     Inspection::count_messages},
+    {"/v1/responses/input_tokens", Route::inspection, Methods::post, true, Api::responses,
+     Inspection::count_responses},
+    {"/v1/tokenize", Route::inspection, Methods::post, true, Api::chat, Inspection::tokenize},
+    {"/v1/prompt", Route::inspection, Methods::post, true, Api::chat, Inspection::prompt},
+    {kResponsePrefix, Route::response, Methods::get_or_delete},
+    {"/v1/models", Route::models},
+    {kModelPrefix, Route::model},
+    {"/health", Route::health, Methods::get, false},
+    {"/liveness", Route::liveness, Methods::get, false},
+    {"/readiness", Route::readiness, Methods::get, false},
+    {"/metrics", Route::metrics},
+};
 // An unknown path below /v1 tells nothing without a key either.
-constexpr RouteRule kUnknownRule = {"", Route::unknown, false, false};
+constexpr RouteRule kUnknownRule = {"", Route::unknown, Methods::get, false};
 
 const RouteRule& find_route(std::string_view path) {
     for (const RouteRule& rule : kRoutes) {
-        if (rule.path == path) return rule;
+        if (rule.path == path || (rule.path.back() == '/' && path.starts_with(rule.path)))
+            return rule;
     }
-    return path.substr(0, kModelPrefix.size()) == kModelPrefix ? kModelRule : kUnknownRule;
+    return kUnknownRule;
+}
+
+bool allows(Methods methods, std::string_view method) {
+    if (methods == Methods::post) return method == "POST";
+    return method == "GET" || method == "HEAD" ||
+           (methods == Methods::get_or_delete && method == "DELETE");
+}
+
+const char* allowed(Methods methods) {
+    if (methods == Methods::post) return "POST";
+    return methods == Methods::get ? "GET, HEAD" : "GET, HEAD, DELETE";
+}
+
+// Whose body a request to inspect has: ?protocol=chat, completions, messages or responses.
+Result<Api> inspected_api(const RouteRule& rule, const HttpRequest& request) {
+    const std::string_view name = request.query("protocol");
+    if (name.empty()) return rule.api;
+    if (name == "chat") return Api::chat;
+    if (name == "completions") return Api::completion;
+    if (name == "messages") return Api::messages;
+    if (name == "responses") return Api::responses;
+    return invalid_argument(
+        "Invalid protocol \"{}\", expected chat, completions, messages or responses",
+        name.substr(0, 100));
+}
+
+// Whose stored responses these are: the key that came, not kept as such.
+std::string client_of(const HttpRequest& request) {
+    const std::string_view key =
+        request_key(request.header("authorization"), request.header("x-api-key"));
+    if (key.empty()) return {};
+    Sha256 hash;
+    hash.update(key);
+    return hex_text(hash.finish());
+}
+
+void write_model(JsonWriter& json, std::string_view name, std::int64_t created,
+                 std::int64_t context_tokens) {
+    json.begin_object();
+    json.key("id").value(name);
+    json.key("object").value("model");
+    json.key("created").value(created);
+    json.key("owned_by").value("fathom");
+    json.key("max_model_len").value(context_tokens);
+    json.end_object();
 }
 
 // A client may name its request; anything that could confuse a log or a header is replaced.
@@ -123,16 +186,22 @@ struct Server::Impl : HttpHandler {
           started_s(clock.wall_unix_ms() / 1000),
           http(std::move(http_in)),
           owners(engine, std::move(tokenizer), http->executor(), clock, metrics, options.owner),
+          store(options.responses, clock),
           jobs{.owners = owners,
                .network = http->executor(),
                .preparation = preparation,
+               .store = store,
                .clock = clock,
-               .api = {.model_names = {options.owner.model_name},
-                       .max_tokens = options.owner.max_tokens,
-                       .reference_sampling = options.reference_sampling},
-               .system_fingerprint = options.system_fingerprint} {
-        auto& names = jobs.api.model_names;
-        names.insert(names.end(), options.model_aliases.begin(), options.model_aliases.end());
+               .api = options.api,
+               .system_fingerprint = options.system_fingerprint},
+          model_names{options.owner.model_name} {
+        model_names.insert(model_names.end(), options.model_aliases.begin(),
+                           options.model_aliases.end());
+        LowerOptions& lower = jobs.api.lower;
+        lower.models.clear();
+        for (const std::string& name : model_names)
+            lower.models.emplace(name, options.api.render.dialect);
+        lower.thinking_max_tokens = lower.chat_max_tokens = options.owner.max_tokens;
     }
 
     std::optional<HttpResponse> refuse(const HttpRequest& head) override;
@@ -145,7 +214,19 @@ struct Server::Impl : HttpHandler {
     bool idle() const override { return owners.live() == 0; }
 
     std::optional<HttpResponse> refusal(const HttpRequest& head) const;
+    ErrorShape errors_of(const RouteRule& rule) const {
+        return rule.api == Api::messages ? options.messages_errors : ErrorShape::openai;
+    }
+    void start(const RouteRule& rule, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+    void inspect(const RouteRule& rule, HttpRequest request,
+                 std::shared_ptr<HttpExchange> exchange);
+    void stored_response(const HttpRequest& request, std::shared_ptr<HttpExchange> exchange);
+    // Does work on the preparation thread and responds with the JSON that it gives.
+    template <typename Work>
+    void respond_later(Work work, ErrorShape errors, std::string request_id,
+                       std::shared_ptr<HttpExchange> exchange);
     HttpResponse answer(Route route, std::string_view path) const;
+    HttpResponse models() const;
     HttpResponse health() const;
     HttpResponse readiness() const;
 
@@ -158,7 +239,9 @@ struct Server::Impl : HttpHandler {
 
     std::unique_ptr<HttpServer> http;
     OwnerRegistry owners;
-    CompletionContext jobs;
+    ResponseStore store;  // the preparation thread's
+    AnswerContext jobs;
+    std::vector<std::string> model_names;
     ThreadExecutor preparation;  // dies first: its tasks use all of the above
 };
 
@@ -170,56 +253,133 @@ std::optional<HttpResponse> Server::Impl::refuse(const HttpRequest& head) {
 
 std::optional<HttpResponse> Server::Impl::refusal(const HttpRequest& head) const {
     const RouteRule& rule = find_route(head.path());
-    if (rule.key && keys.required() && !keys.accepts(head.header("authorization")))
-        return api_error(
-            401, "Missing or wrong API key: expected the header Authorization: Bearer KEY.");
+    const ErrorShape errors = errors_of(rule);
+    if (rule.key && keys.required() &&
+        !keys.accepts(request_key(head.header("authorization"), head.header("x-api-key"))))
+        return api_error(401,
+                         "Missing or wrong API key: expected the header Authorization: Bearer KEY, "
+                         "or x-api-key: KEY.",
+                         errors);
     if (rule.route == Route::unknown)
         return api_error(404, fmt::format("There is no route {}.", head.path()));
-    const bool get = head.method == "GET" || head.method == "HEAD";
-    if (rule.post ? head.method != "POST" : !get) {
+    if (!allows(rule.methods, head.method)) {
         HttpResponse response =
-            api_error(405, fmt::format("{} does not support {}, expected {}.", head.path(),
-                                       head.method, rule.post ? "POST" : "GET"));
-        response.headers.emplace_back("allow", rule.post ? "POST" : "GET, HEAD");
+            api_error(405,
+                      fmt::format("{} does not support {}, expected {}.", head.path(), head.method,
+                                  rule.methods == Methods::post ? "POST" : "GET"),
+                      errors);
+        response.headers.emplace_back("allow", allowed(rule.methods));
         return response;
     }
     const std::string_view encoding = head.header("content-encoding");
     if (!encoding.empty() && encoding != "identity")
         return api_error(
-            415, fmt::format("Content-Encoding {} is not supported, expected none.", encoding));
-    if (rule.post && http->draining()) return api_error(503, "The server is shutting down.");
+            415, fmt::format("Content-Encoding {} is not supported, expected none.", encoding),
+            errors);
+    if (rule.methods == Methods::post && http->draining())
+        return api_error(503, "The server is shutting down.", errors);
     return std::nullopt;
 }
 
 void Server::Impl::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-    const Route route = find_route(request.path()).route;
-    const bool completion = route == Route::chat_completions || route == Route::completions;
+    const RouteRule& rule = find_route(request.path());
+    if (rule.route == Route::answer) return start(rule, std::move(request), std::move(exchange));
+    if (rule.route == Route::inspection)
+        return inspect(rule, std::move(request), std::move(exchange));
+    if (rule.route == Route::response) return stored_response(request, std::move(exchange));
+    HttpResponse response = answer(rule.route, request.path());
+    add_request_id(response, request);
+    exchange->respond(response);
+}
+
+void Server::Impl::start(const RouteRule& rule, HttpRequest request,
+                         std::shared_ptr<HttpExchange> exchange) {
     const Result<std::int64_t> timeout_us = request_timeout_us(request.header("x-request-timeout"));
-    if (!completion || !timeout_us.ok()) {
-        HttpResponse response =
-            completion ? api_error(timeout_us.status()) : answer(route, request.path());
+    if (!timeout_us.ok()) {
+        HttpResponse response = api_error(timeout_us.status(), errors_of(rule));
         add_request_id(response, request);
         return exchange->respond(response);
     }
-    CompletionCall call;
-    call.kind = route == Route::chat_completions ? ApiKind::chat : ApiKind::completion;
+    AnswerCall call;
+    call.api = rule.api;
+    call.errors = errors_of(rule);
     call.request_id = request_id(request.header("x-request-id"));
+    call.client = client_of(request);
     call.timeout_us = *timeout_us;
     call.body = std::move(request.body);
-    start_completion(jobs, std::move(call), std::move(exchange));
+    start_answer(jobs, std::move(call), std::move(exchange));
+}
+
+template <typename Work>
+void Server::Impl::respond_later(Work work, ErrorShape errors, std::string request_id,
+                                 std::shared_ptr<HttpExchange> exchange) {
+    preparation.post([this, work = std::move(work), errors, id = std::move(request_id),
+                      exchange = std::move(exchange)]() mutable {
+        Result<std::string> body = work();
+        HttpResponse response =
+            body.ok() ? json_response(200, std::move(*body)) : api_error(body.status(), errors);
+        response.headers.emplace_back("x-request-id", std::move(id));
+        http->executor().post([response = std::move(response), exchange = std::move(exchange)] {
+            exchange->respond(response);
+        });
+    });
+}
+
+void Server::Impl::inspect(const RouteRule& rule, HttpRequest request,
+                           std::shared_ptr<HttpExchange> exchange) {
+    std::string id = request_id(request.header("x-request-id"));
+    const auto work = [this, rule, request = std::move(request)]() -> Result<std::string> {
+        FATHOM_ASSIGN(const Api api, inspected_api(rule, request));
+        const auto earlier_items = [&](const std::string& response) -> Result<Json::Array> {
+            FATHOM_ASSIGN(const StoredResponse* stored, store.find(client_of(request), response));
+            return stored_items(*stored);
+        };
+        return inspect_request({.kind = rule.inspection, .api = api, .body = request.body},
+                               jobs.api, earlier_items, *owners.tokenizer(), owners.limits());
+    };
+    respond_later(work, errors_of(rule), std::move(id), std::move(exchange));
+}
+
+void Server::Impl::stored_response(const HttpRequest& request,
+                                   std::shared_ptr<HttpExchange> exchange) {
+    std::string id(request.path().substr(kResponsePrefix.size()));
+    const bool erase = request.method == "DELETE";
+    const auto work = [this, id, client = client_of(request), erase]() -> Result<std::string> {
+        FATHOM_ASSIGN(const StoredResponse* stored, store.find(client, id));
+        if (!erase) return stored->response;
+        FATHOM_RETURN_IF_ERROR(store.erase(client, id));
+        std::string text;
+        JsonWriter json(text);
+        json.begin_object().key("id").value(id).key("object").value("response");
+        json.key("deleted").value(true).end_object();
+        return text;
+    };
+    respond_later(work, ErrorShape::openai, request_id(request.header("x-request-id")),
+                  std::move(exchange));
+}
+
+HttpResponse Server::Impl::models() const {
+    std::string text;
+    JsonWriter json(text);
+    json.begin_object().key("object").value("list").key("data").begin_array();
+    for (const std::string& name : model_names)
+        write_model(json, name, started_s, owners.limits().context_tokens);
+    json.end_array().end_object();
+    return json_response(200, std::move(text));
 }
 
 HttpResponse Server::Impl::answer(Route route, std::string_view path) const {
-    const std::int64_t context = owners.limits().context_tokens;
-    const auto& names = jobs.api.model_names;
     switch (route) {
         case Route::models:
-            return json_response(200, models_json(names, started_s, context));
+            return models();
         case Route::model: {
             const std::string_view name = path.substr(kModelPrefix.size());
-            if (std::find(names.begin(), names.end(), name) == names.end())
+            if (std::find(model_names.begin(), model_names.end(), name) == model_names.end())
                 return api_error(404, fmt::format("There is no model {}.", name));
-            return json_response(200, model_json(name, started_s, context));
+            std::string text;
+            JsonWriter json(text);
+            write_model(json, name, started_s, owners.limits().context_tokens);
+            return json_response(200, std::move(text));
         }
         case Route::health:
             return health();
@@ -232,8 +392,9 @@ HttpResponse Server::Impl::answer(Route route, std::string_view path) const {
             response.content_type = "text/plain; version=0.0.4; charset=utf-8";
             return response;
         }
-        case Route::chat_completions:
-        case Route::completions:
+        case Route::answer:
+        case Route::inspection:
+        case Route::response:
         case Route::unknown:
             break;
     }

@@ -1,7 +1,12 @@
 // The HTTP front door: one network thread that holds all connections and all request owners.
 //
-//   POST /v1/chat/completions, /v1/completions      OpenAI shapes, streamed (SSE) or not
+//   POST /v1/chat/completions, /v1/completions, /v1/responses    OpenAI, streamed (SSE) or not
+//   POST /v1/messages                                            Anthropic, streamed or not
+//   GET, DELETE /v1/responses/ID                                 what is stored
+//   POST /v1/messages/count_tokens, /v1/responses/input_tokens, /v1/tokenize, /v1/prompt
 //   GET  /v1/models /health /liveness /readiness /metrics
+//
+// docs/http_api.md has the fields.
 //
 //   ServerOptions options;            // loopback, port 8000, no key
 //   FATHOM_ASSIGN(auto server, Server::create(options, engine, tokenizer, metrics));
@@ -23,7 +28,10 @@
 #include "base/metrics.h"
 #include "base/result.h"
 #include "engine/engine.h"
+#include "gateway/api_error.h"
+#include "gateway/api_request.h"
 #include "gateway/owner.h"
+#include "gateway/response_store.h"
 #include "recipe/tokenizer.h"
 
 namespace fathom {
@@ -31,15 +39,16 @@ namespace fathom {
 struct ServerOptions {
     std::string host = "127.0.0.1";  // a numeric address; "localhost" is 127.0.0.1
     std::uint16_t port = 8000;       // 0: any free port, see Server::port()
-    // Keys that /v1/* and /metrics then require (Authorization: Bearer KEY). An address that is not
-    // loopback needs at least one. Never logged.
+    // Keys that /v1/* and /metrics then require (Authorization: Bearer KEY, or x-api-key). An
+    // address that is not loopback needs at least one. Never logged.
     std::vector<std::string> api_keys;
     std::vector<std::string> model_aliases;     // accepted beside owner.model_name
     std::string system_fingerprint = "fathom";  // of every answer: model and build
     OwnerOptions owner;  // model name, context, requests in flight, time-outs
-    // recipe.md 4.1 "Sampling after conversion": thinking ignores the client's temperature and
-    // clamps top_p, plain chat ignores top_p. Off: the client's values hold.
-    bool reference_sampling = false;
+    // Profile and switches of the codec; the models and their bounds are set by the server.
+    ApiOptions api;
+    ErrorShape messages_errors = ErrorShape::anthropic;  // of the routes of Messages
+    ResponseStoreOptions responses;                      // that later requests may name
 
     std::size_t connections_max = 1024;           // further ones are closed at once
     std::size_t body_bytes_max = 16 << 20;        // 413 above

@@ -167,7 +167,7 @@ TEST_F(ServerTest, AnswersSeveralChoicesWithLogprobs) {
     EXPECT_EQ(choices[1].find("message")->find("content")->as_string(), "Hello");
     EXPECT_EQ(choices[1].find("index")->as_int64(), 1);
     const Json& logprobs = *choices[1].find("logprobs");
-    EXPECT_EQ(logprobs.find("mode")->as_string(), "processed");
+    EXPECT_EQ(body.find("fathom")->find("logprobs_mode")->as_string(), "processed");
     ASSERT_EQ(logprobs.find("content")->items().size(), 5u);
     EXPECT_EQ(logprobs.find("content")->items()[0].find("token")->as_string(), "H");
     EXPECT_EQ(body.find("usage")->find("completion_tokens")->as_int64(), 9);
@@ -583,7 +583,7 @@ TEST_F(ServerTest, ShutdownWithLiveRequestsOutsideHttpFinishesThem) {
     port();
     hold(true);
     struct Result : GenerationObserver {
-        void on_delta(const GenerationDelta&) override {}
+        void on_events(const OutputParser::Events&) override {}
         void on_finish(const GenerationResult& r) override { finish = r.finish; }
         std::optional<GenerationFinish> finish;
     };

@@ -41,6 +41,7 @@ class OutputMatcher {
     // After a match the matcher must be reset before it is fed again.
     Scan feed(std::string_view text);
     std::size_t partial() const;
+    bool is_fresh() const { return is_first_; }  // nothing was fed since reset()
     void reset();
 
   private:

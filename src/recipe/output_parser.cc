@@ -37,7 +37,9 @@ OutputParser::OutputParser(const ParsingOptions& options,
                            std::shared_ptr<const Tokenizer> tokenizer)
     : tokenizer_(std::move(tokenizer)), valid_arguments_(options.valid_arguments) {
     if (tokenizer_ != nullptr) detokenizer_.emplace(tokenizer_);
-    add_content_stages(options);
+    const bool stops_wait = options.stops_after_tokens > 0;
+    if (stops_wait) late_stops_ = options;
+    add_content_stages(options, !stops_wait);
     if (options.parse_tool_calls || options.starts_in_tool_calls) add_tool_stages(options);
     add_stage(Stage::done, Unmatched::skip, {});
     thinking_ = options.thinking_initial_stage != ThinkingStage::none;
@@ -68,10 +70,11 @@ void OutputParser::add_stage(Stage stage, Unmatched unmatched, std::vector<Branc
     rules.matcher = OutputMatcher(patterns);
 }
 
-void OutputParser::add_content_stages(const ParsingOptions& options) {
+void OutputParser::add_content_stages(const ParsingOptions& options, bool with_stops) {
     std::vector<Branch> stops;
     for (const std::string& stop : options.stop_sequences) {
-        if (!stop.empty()) stops.push_back({text_pattern(stop), Action::stop, Stage::done, stop});
+        if (with_stops && !stop.empty())
+            stops.push_back({text_pattern(stop), Action::stop, Stage::done, stop});
     }
     std::vector<Branch> tools;
     if (options.parse_tool_calls) {
@@ -228,6 +231,7 @@ void OutputParser::push(BackendFinish reason, Events& events) {
     if (finished_) return;
     start({}, events);
     decide_unmatched(received_);
+    if (!shares_.empty()) give_logprobs(shares_.back(), shares_.back().logprobs.size());
     if (reason == BackendFinish::stop && valid_arguments_) {
         std::string rest = missing_end();
         if (!rest.empty())
@@ -244,13 +248,32 @@ void OutputParser::push(BackendFinish reason, Events& events) {
     }
 }
 
+// From here on stop sequences act. What was held as the beginning of a match is to be read again.
+std::string OutputParser::begin_stops() {
+    const bool in_content = stage_ <= Stage::reasoning;
+    const std::size_t held = in_content ? rules().matcher.partial() : 0;
+    if (in_content && !rules().matcher.is_fresh()) {
+        if (stage_ == Stage::common_lead) stage_ = Stage::common;
+        if (stage_ == Stage::reasoning_lead) stage_ = Stage::reasoning;
+    }
+    add_content_stages(*late_stops_, true);
+    late_stops_.reset();
+    received_ -= held;
+    return text_.substr(text_.size() - held);
+}
+
 void OutputParser::read(std::string_view text, std::int64_t tokens, Share share, Events& events) {
     start({}, events);
     completion_tokens_ += tokens;
     if (text.empty()) return;
     share.end = received_ + text.size();
+    std::string again;
+    if (late_stops_ && completion_tokens_ > late_stops_->stops_after_tokens) {
+        again = begin_stops().append(text);
+    }
     text_ += text;
     shares_.push_back(std::move(share));
+    if (!again.empty()) text = again;
     while (!text.empty() && stop_sequence_.empty()) {
         StageRules& current = rules();
         const OutputMatcher::Scan scan = current.matcher.feed(text);

@@ -83,6 +83,9 @@ struct OutputEvent {
     std::int64_t completion_tokens = 0;  // so far
     // Ids whose text came out as reasoning: known when ids, not text, are pushed while thinking.
     std::optional<std::int64_t> reasoning_tokens = {};
+    // Which of several answers to one prompt, from 0 on. The parser knows of one; who runs several
+    // sets it.
+    std::int64_t choice = 0;
 };
 
 class OutputParser {
@@ -177,7 +180,8 @@ class OutputParser {
     };
 
     void add_stage(Stage stage, Unmatched unmatched, std::vector<Branch> branches);
-    void add_content_stages(const ParsingOptions& options);
+    void add_content_stages(const ParsingOptions& options, bool with_stops);
+    std::string begin_stops();
     void add_tool_stages(const ParsingOptions& options);
     void add_parameter_stages(const std::string& close);
     void add_valid_parameter_stages(const std::string& close);
@@ -203,6 +207,7 @@ class OutputParser {
     StageRules& rules() { return rules_[static_cast<std::size_t>(stage_)]; }
 
     std::array<StageRules, kStages> rules_;
+    std::optional<ParsingOptions> late_stops_ = {};  // until their stop sequences act
     Stage stage_ = Stage::common_lead;
     std::shared_ptr<const Tokenizer> tokenizer_;
     std::optional<Detokenizer> detokenizer_ = {};

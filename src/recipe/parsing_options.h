@@ -2,6 +2,7 @@
 // these; the prompt and they must agree on where the text starts.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct ParsingOptions {
     // Damaged markup gives arguments that are JSON all the same (output_parser.h). The reference
     // copies what the model wrote.
     bool valid_arguments = false;
+    std::int64_t stops_after_tokens = 0;  // of the output; before, stop sequences are just text
     // Spellings, should a tokenizer have others.
     std::string thinking_end = std::string(kThinkEnd);
     std::string dsml = std::string(kDsml);

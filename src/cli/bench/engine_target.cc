@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "gateway/generation.h"
-#include "gateway/openai/messages.h"
+#include "recipe/protocols/chat_request.h"
 
 namespace fathom {
 namespace {
@@ -95,18 +95,18 @@ Status tokenize_workload(std::vector<LoadRequest>& requests, const Tokenizer& to
                                   .bos_id = tokenizer.added_id(kBeginOfSentence).value_or(0),
                                   .eos_id = tokenizer.added_id(kEndOfSentence).value_or(1),
                                   .vocab_size = tokenizer.vocab_size()};
+    const LowerOptions options = {
+        .profile = Profile::open, .models = {{"bench", Dialect::v41}}, .default_thinking = false};
     for (std::size_t i = 0; i < requests.size(); ++i) {
         LoadRequest& request = requests[i];
         GenerationRequest generation;
         generation.max_tokens = request.max_tokens;
         if (!request.messages.is_null()) {
-            Conversation conversation;
-            conversation.thinking = false;
-            auto messages = parse_messages(request.messages);
-            if (!messages.ok())
-                return messages.status().with_context(fmt::format("request {}", i + 1));
-            conversation.messages = std::move(*messages);
-            generation.prompt = std::move(conversation);
+            Result<LoweredRequest> chat = lower_chat_request(
+                Json::object({{"model", Json("bench")}, {"messages", request.messages}}).dump(),
+                options);
+            if (!chat.ok()) return chat.status().with_context(fmt::format("request {}", i + 1));
+            generation.prompt = std::move(chat->conversation);
         } else if (!request.text.empty()) {
             generation.prompt = RawText{.text = request.text};
         } else {

@@ -27,6 +27,19 @@ std::string_view HttpRequest::path() const {
     return whole.substr(0, whole.find('?'));
 }
 
+std::string_view HttpRequest::query(std::string_view name) const {
+    std::string_view rest = std::string_view(target).substr(path().size());
+    while (!rest.empty()) {
+        rest.remove_prefix(1);  // '?' or '&'
+        const std::string_view part = rest.substr(0, rest.find('&'));
+        rest.remove_prefix(part.size());
+        const std::size_t sign = part.find('=');
+        if (sign != std::string_view::npos && part.substr(0, sign) == name)
+            return part.substr(sign + 1);
+    }
+    return {};
+}
+
 std::string_view HttpRequest::header(std::string_view name) const {
     for (const auto& [key, value] : headers) {
         if (same_name(key, name)) return value;

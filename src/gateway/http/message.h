@@ -13,7 +13,7 @@ using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
     std::string method;  // "GET", "POST", … as received
-    std::string target;  // as received; path() leaves the query out
+    std::string target;  // as received
     HttpHeaders headers;
     std::string body;
     bool keep_alive = true;       // what the version and the Connection header ask for
@@ -21,6 +21,8 @@ struct HttpRequest {
     bool wants_continue = false;  // "Expect: 100-continue"
 
     std::string_view path() const;
+    // The value of a parameter of the query as it stands there, not decoded; empty: none.
+    std::string_view query(std::string_view name) const;
     // The first header of that name, or empty. Names are compared without case.
     std::string_view header(std::string_view name) const;
 };

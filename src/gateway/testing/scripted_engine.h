@@ -32,7 +32,8 @@ class ByteTokenizer : public Tokenizer {
             bytes_.emplace_back(1, static_cast<char>(byte));
         for (const char* special :
              {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>",
-              "<｜System｜>", "<think>", "</think>"}) {
+              "<｜System｜>", "<think>", "</think>", "｜DSML｜", "<｜fim▁begin｜>",
+              "<｜fim▁hole｜>", "<｜fim▁end｜>", "<｜image｜>", "<｜latest_reminder｜>"}) {
             added_.push_back(
                 {.id = static_cast<TokenId>(bytes_.size()), .content = special, .special = true});
             bytes_.emplace_back(special);

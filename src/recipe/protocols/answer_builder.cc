@@ -12,7 +12,7 @@ CallIds random_call_ids(std::uint64_t seed) {
             "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
         constexpr std::size_t kLength = 24;
         constexpr std::size_t kDigits = 4;  // the last ones are digits
-        std::string id = fmt::format("call_{:02}_", index);
+        std::string id = fmt::format("call_{:02}_", index & 0xFFFF'FFFF);
         for (std::size_t i = 0; i < kLength; ++i) {
             const bool digit = i >= kLength - kDigits;
             const std::uint32_t bits = random_bits({.seed = seed,

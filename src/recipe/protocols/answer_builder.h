@@ -23,10 +23,11 @@ struct StreamPayload {
     std::string json;
 };
 
-// Makes the id of the index-th tool call of an answer, from 0. Called once a call, in order.
+// Makes the id of the index-th tool call of an answer, from 0. Called once a call, in order. Of an
+// answer with several choices the calls of choice c count from c << 32 on.
 using CallIds = std::function<std::string(std::int64_t index)>;
-// call_ + two digits of the index + _ + 24 letters and digits, a function of seed and index. A seed
-// must not be used for two answers.
+// call_ + two digits of the index (in its choice) + _ + 24 letters and digits, a function of seed
+// and index. A seed must not be used for two answers.
 CallIds random_call_ids(std::uint64_t seed);
 
 struct AnswerSettings {

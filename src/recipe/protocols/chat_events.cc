@@ -4,6 +4,8 @@
 
 #include "base/json.h"
 #include "recipe/protocols/logprobs_json.h"
+#include "recipe/protocols/openai_parts.h"
+#include "recipe/protocols/request_error.h"
 
 namespace fathom {
 
@@ -11,45 +13,8 @@ namespace {
 
 using Kind = OutputEvent::Kind;
 
-const char* finish_reason(OutputFinish finish) {
-    switch (finish) {
-        case OutputFinish::stop:
-        case OutputFinish::stop_sequence:
-            return "stop";
-        case OutputFinish::tool_calls:
-            return "tool_calls";
-        case OutputFinish::length:
-            return "length";
-        case OutputFinish::content_filter:
-            return "content_filter";
-    }
-    return "stop";
-}
-
-void write_usage(JsonWriter& writer, const ReadyChunk& prompt, const OutputEvent& last) {
-    const std::int64_t hits = prompt.prompt_cache_hit_tokens;
-    writer.begin_object();
-    writer.key("prompt_tokens").value(prompt.prompt_tokens);
-    writer.key("completion_tokens").value(last.completion_tokens);
-    writer.key("total_tokens").value(prompt.prompt_tokens + last.completion_tokens);
-    writer.key("prompt_tokens_details").begin_object().key("cached_tokens").value(hits);
-    writer.end_object();
-    if (last.reasoning_tokens) {
-        writer.key("completion_tokens_details").begin_object();
-        writer.key("reasoning_tokens").value(*last.reasoning_tokens).end_object();
-    }
-    writer.key("prompt_cache_hit_tokens").value(hits);
-    writer.key("prompt_cache_miss_tokens").value(prompt.prompt_tokens - hits);
-    writer.end_object();
-}
-
-void write_fingerprint(JsonWriter& writer, const ReadyChunk& prompt) {
-    writer.key("system_fingerprint");
-    if (prompt.system_fingerprint) {
-        writer.value(*prompt.system_fingerprint);
-    } else {
-        writer.null();
-    }
+std::int64_t call_number(std::int64_t choice, std::int64_t index) {
+    return (choice << 32) + index;
 }
 
 bool thinks(ThinkingStage stage) {
@@ -60,13 +25,16 @@ bool thinks(ThinkingStage stage) {
 class ChatStream : public AnswerBuilder {
   public:
     ChatStream(AnswerSettings settings, ChatAnswerOptions options)
-        : settings_(std::move(settings)), options_(options) {}
+        : settings_(std::move(settings)),
+          options_(options),
+          calls_(static_cast<std::size_t>(options.choices)) {}
 
     void add(const OutputEvent& event, std::vector<StreamPayload>& payloads) override {
-        if (event.kind == Kind::start) start(event.prompt);
+        if (event.kind == Kind::start && head_.empty()) start(event.prompt);
+        if (event.kind == Kind::finish) counts_.add(event);
         std::string json = head_;
         JsonWriter writer(json);
-        writer.begin_object();
+        writer.value(event.choice).key("delta").begin_object();
         write_delta(writer, event);
         writer.end_object();
         writer.key("logprobs");
@@ -80,11 +48,14 @@ class ChatStream : public AnswerBuilder {
         }
         writer.key("finish_reason");
         if (event.kind == Kind::finish) {
-            writer.value(finish_reason(event.finish)).end_object().end_array();
-            write_usage(writer.key("usage"), prompt_, event);
+            writer.value(chat_finish_reason(event.finish)).end_object().end_array();
         } else {
             writer.null().end_object().end_array();
-            if (options_.include_usage) writer.key("usage").null();
+        }
+        if (counts_.ended == options_.choices) {
+            write_chat_usage(writer.key("usage"), prompt_, counts_);
+        } else if (options_.include_usage) {
+            writer.key("usage").null();
         }
         writer.end_object();
         payloads.push_back({.name = {}, .json = std::move(json)});
@@ -92,19 +63,13 @@ class ChatStream : public AnswerBuilder {
 
     // The stream ends with it: no `[DONE]` follows.
     void fail(const AnswerError& error, std::vector<StreamPayload>& payloads) override {
-        std::string json;
-        JsonWriter writer(json);
-        writer.begin_object().key("error").begin_object();
-        writer.key("message").value(error.message).key("type").value(error.type);
-        writer.key("param").null().key("code").value(error.type);
-        writer.end_object().end_object();
-        payloads.push_back({.name = {}, .json = std::move(json)});
+        payloads.push_back({.name = {}, .json = request_error_body(error.type, error.message)});
     }
 
     std::string answer() const override { return {}; }
 
   private:
-    // All chunks begin alike, up to the delta.
+    // All chunks begin alike, up to the choice.
     void start(const ReadyChunk& prompt) {
         prompt_ = prompt;
         JsonWriter writer(head_);
@@ -115,7 +80,7 @@ class ChatStream : public AnswerBuilder {
         writer.key("model").value(settings_.model);
         write_fingerprint(writer, prompt);
         writer.key("choices").begin_array().begin_object();
-        writer.key("index").value(0).key("delta");
+        writer.key("index");
     }
 
     void write_delta(JsonWriter& writer, const OutputEvent& event) {
@@ -139,15 +104,15 @@ class ChatStream : public AnswerBuilder {
                 writer.key("content").null().key("reasoning_content").value(event.text);
                 return;
             case Kind::tool_call:
-                ++calls_;
-                begin_call(writer);
-                writer.key("id").value(settings_.call_ids(calls_ - 1));
+                begin_call(writer, calls_of(event)++);
+                writer.key("id").value(
+                    settings_.call_ids(call_number(event.choice, calls_of(event) - 1)));
                 writer.key("type").value("function").key("function").begin_object();
                 writer.key("name").value(event.text).key("arguments").value("");
                 writer.end_object().end_object().end_array();
                 return;
             case Kind::arguments:
-                begin_call(writer);
+                begin_call(writer, calls_of(event) - 1);
                 writer.key("function").begin_object().key("arguments").value(event.text);
                 writer.end_object().end_object().end_array();
                 return;
@@ -155,44 +120,53 @@ class ChatStream : public AnswerBuilder {
         if (thinking_mode) writer.key("reasoning_content").null();
     }
 
-    void begin_call(JsonWriter& writer) const {
-        writer.key("tool_calls").begin_array().begin_object().key("index").value(calls_ - 1);
+    std::int64_t& calls_of(const OutputEvent& event) {
+        return calls_.at(static_cast<std::size_t>(event.choice));
+    }
+
+    static void begin_call(JsonWriter& writer, std::int64_t index) {
+        writer.key("tool_calls").begin_array().begin_object().key("index").value(index);
     }
 
     AnswerSettings settings_;
     ChatAnswerOptions options_;
     ReadyChunk prompt_;
     std::string head_;
-    std::int64_t calls_ = 0;
+    std::vector<std::int64_t> calls_;  // of each choice, so far
+    AnswerCounts counts_;
 };
 
 class ChatAnswer : public AnswerBuilder {
   public:
-    explicit ChatAnswer(AnswerSettings settings) : settings_(std::move(settings)) {}
+    ChatAnswer(AnswerSettings settings, ChatAnswerOptions options)
+        : settings_(std::move(settings)), choices_(static_cast<std::size_t>(options.choices)) {}
 
     void add(const OutputEvent& event, std::vector<StreamPayload>& /*payloads*/) override {
+        Choice& choice = choices_.at(static_cast<std::size_t>(event.choice));
         switch (event.kind) {
             case Kind::start:
-                prompt_ = event.prompt;
+                if (event.choice == 0) prompt_ = event.prompt;
                 break;
             case Kind::content:
-                content_ += event.text;
-                append(content_logprobs_, event.logprobs);
+                choice.content += event.text;
+                append(choice.content_logprobs, event.logprobs);
                 break;
             case Kind::reasoning:
-                reasoning_ += event.text;
-                append(reasoning_logprobs_, event.logprobs);
+                choice.reasoning += event.text;
+                append(choice.reasoning_logprobs, event.logprobs);
                 break;
-            case Kind::tool_call:
-                calls_.push_back(
-                    {.id = settings_.call_ids(static_cast<std::int64_t>(calls_.size())),
-                     .name = event.text});
+            case Kind::tool_call: {
+                const auto index = static_cast<std::int64_t>(choice.calls.size());
+                choice.calls.push_back({.id = settings_.call_ids(call_number(event.choice, index)),
+                                        .name = event.text});
                 break;
+            }
             case Kind::arguments:
-                calls_.back().arguments += event.text;
+                choice.calls.back().arguments += event.text;
                 break;
             case Kind::finish:
-                last_ = event;
+                choice.finish = event.finish;
+                counts_.add(event);
                 break;
         }
     }
@@ -207,14 +181,17 @@ class ChatAnswer : public AnswerBuilder {
         writer.key("object").value("chat.completion");
         writer.key("created").value(settings_.created);
         writer.key("model").value(settings_.model);
-        writer.key("choices").begin_array().begin_object();
-        writer.key("index").value(0).key("message");
-        write_message(writer);
-        writer.key("logprobs");
-        write_all_logprobs(writer);
-        writer.key("finish_reason").value(finish_reason(last_.finish));
-        writer.end_object().end_array();
-        write_usage(writer.key("usage"), prompt_, last_);
+        writer.key("choices").begin_array();
+        std::int64_t index = 0;
+        for (const Choice& choice : choices_) {
+            writer.begin_object().key("index").value(index++).key("message");
+            write_message(writer, choice);
+            writer.key("logprobs");
+            write_all_logprobs(writer, choice);
+            writer.key("finish_reason").value(chat_finish_reason(choice.finish)).end_object();
+        }
+        writer.end_array();
+        write_chat_usage(writer.key("usage"), prompt_, counts_);
         write_fingerprint(writer, prompt_);
         writer.end_object();
         return json;
@@ -226,18 +203,27 @@ class ChatAnswer : public AnswerBuilder {
         std::string name;
         std::string arguments = {};
     };
+    struct Choice {
+        std::string content;
+        std::string reasoning;
+        std::vector<TokenLogprob> content_logprobs;
+        std::vector<TokenLogprob> reasoning_logprobs;
+        std::vector<Call> calls;
+        OutputFinish finish = OutputFinish::stop;
+    };
 
     static void append(std::vector<TokenLogprob>& all, const std::vector<TokenLogprob>& more) {
         all.insert(all.end(), more.begin(), more.end());
     }
 
-    void write_message(JsonWriter& writer) const {
-        writer.begin_object().key("role").value("assistant").key("content").value(content_);
-        if (thinks(settings_.thinking)) writer.key("reasoning_content").value(reasoning_);
-        if (!calls_.empty()) {
+    void write_message(JsonWriter& writer, const Choice& choice) const {
+        writer.begin_object().key("role").value("assistant");
+        writer.key("content").value(choice.content);
+        if (thinks(settings_.thinking)) writer.key("reasoning_content").value(choice.reasoning);
+        if (!choice.calls.empty()) {
             writer.key("tool_calls").begin_array();
             std::int64_t index = 0;
-            for (const Call& call : calls_) {
+            for (const Call& call : choice.calls) {
                 writer.begin_object().key("index").value(index++).key("id").value(call.id);
                 writer.key("type").value("function").key("function").begin_object();
                 writer.key("name").value(call.name).key("arguments").value(call.arguments);
@@ -248,31 +234,27 @@ class ChatAnswer : public AnswerBuilder {
         writer.end_object();
     }
 
-    void write_all_logprobs(JsonWriter& writer) const {
-        const bool none = content_logprobs_.empty() && reasoning_logprobs_.empty();
+    void write_all_logprobs(JsonWriter& writer, const Choice& choice) const {
+        const bool none = choice.content_logprobs.empty() && choice.reasoning_logprobs.empty();
         if (none || settings_.tokenizer == nullptr) {
             writer.null();
             return;
         }
         writer.begin_object();
-        if (!content_logprobs_.empty()) {
-            write_logprobs(writer.key("content"), *settings_.tokenizer, content_logprobs_);
+        if (!choice.content_logprobs.empty()) {
+            write_logprobs(writer.key("content"), *settings_.tokenizer, choice.content_logprobs);
         }
-        if (!reasoning_logprobs_.empty()) {
+        if (!choice.reasoning_logprobs.empty()) {
             write_logprobs(writer.key("reasoning_content"), *settings_.tokenizer,
-                           reasoning_logprobs_);
+                           choice.reasoning_logprobs);
         }
         writer.end_object();
     }
 
     AnswerSettings settings_;
     ReadyChunk prompt_;
-    OutputEvent last_;
-    std::string content_;
-    std::string reasoning_;
-    std::vector<TokenLogprob> content_logprobs_;
-    std::vector<TokenLogprob> reasoning_logprobs_;
-    std::vector<Call> calls_;
+    std::vector<Choice> choices_;
+    AnswerCounts counts_;
 };
 
 }  // namespace
@@ -280,7 +262,7 @@ class ChatAnswer : public AnswerBuilder {
 std::unique_ptr<AnswerBuilder> make_chat_answer(AnswerSettings settings,
                                                 ChatAnswerOptions options) {
     if (settings.stream) return std::make_unique<ChatStream>(std::move(settings), options);
-    return std::make_unique<ChatAnswer>(std::move(settings));
+    return std::make_unique<ChatAnswer>(std::move(settings), options);
 }
 
 }  // namespace fathom

@@ -1,16 +1,10 @@
 #include "recipe/protocols/logprobs_json.h"
 
-#include <string>
-#include <string_view>
-
 #include "base/utf8.h"
 
 namespace fathom {
 
-namespace {
-
-// Bytes as text; those that are no UTF-8 by themselves as \x and two hex digits.
-std::string readable(std::string_view bytes) {
+std::string shown_token(std::string_view bytes) {
     constexpr std::string_view kHexDigits = "0123456789abcdef";
     std::string text;
     for (;;) {
@@ -26,9 +20,11 @@ std::string readable(std::string_view bytes) {
     }
 }
 
+namespace {
+
 void write_token(JsonWriter& writer, const Tokenizer& tokenizer, TokenId id, double logprob) {
     const std::string_view bytes = tokenizer.bytes(id);
-    writer.key("token").value(readable(bytes));
+    writer.key("token").value(shown_token(bytes));
     writer.key("logprob").value(logprob);
     writer.key("bytes").begin_array();
     for (const char byte : bytes)

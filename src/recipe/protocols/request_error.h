@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -12,6 +13,8 @@ struct RequestError {
     int http_status = 400;  // 400: the request is at fault; 500: this side
     std::string body;       // {"error":{"message":…,"type":…,"param":null,"code":…}}
 };
+
+std::string request_error_body(std::string_view type, std::string_view message);
 
 // `status` must be a failed one.
 RequestError request_error(const Status& status);
