@@ -332,5 +332,18 @@ TEST(OutputParser, RefusesIdsWithoutATokenizerAndUnpairedLogprobs) {
     EXPECT_TRUE(events.empty());
 }
 
+TEST(OutputParser, StopSequencesWaitForTheLeastTokens) {
+    const ParsingOptions options{.stop_sequences = {"END"}, .stops_after_tokens = 3};
+    OutputParser parser(options);
+    OutputParser::Events events;
+    // The third token completes the first END: too early, so it is text.
+    for (const std::string_view piece : {"a", "EN", "D", "b", "EN", "D", "c"})
+        parser.push(TextChunk{.content = piece, .content_tokens = 1}, events);
+    EXPECT_TRUE(parser.finished());
+    const Parsed parsed = joined(events);
+    EXPECT_EQ(parsed.content, "aENDb");
+    EXPECT_EQ(parsed.stop_sequence, "END");
+}
+
 }  // namespace
 }  // namespace fathom

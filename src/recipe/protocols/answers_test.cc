@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "base/json.h"
 #include "recipe/protocols/chat_events.h"
 #include "recipe/protocols/custom_tool_input.h"
 #include "recipe/protocols/messages_events.h"
@@ -83,6 +84,60 @@ TEST(Answers, ChatAnswersAtOnce) {
         R"("name":"get_weather","arguments":"{\"location\": \"Paris\"}"}}]},"logprobs":null,)"
         R"("finish_reason":"tool_calls"}],"usage":{)"))
         << builder->answer();
+}
+
+TEST(Answers, ChatChoicesHaveTheirIndexAndOneUsage) {
+    AnswerSettings settings = settings_of(true);
+    settings.thinking = ThinkingStage::none;
+    const auto choice_events = [](std::int64_t choice, std::string_view text) {
+        OutputParser parser({});
+        OutputParser::Events events;
+        parser.push(ReadyChunk{.prompt_tokens = 10, .prompt_cache_hit_tokens = 4}, events);
+        parser.push(TextChunk{.content = text, .content_tokens = 3}, events);
+        parser.end(events);
+        for (OutputEvent& event : events)
+            event.choice = choice;
+        return events;
+    };
+    const auto first = choice_events(0, "one"), second = choice_events(1, "two");
+    for (const bool stream : {true, false}) {
+        settings.stream = stream;
+        const auto builder = make_chat_answer(settings, {.choices = 2});
+        std::vector<StreamPayload> payloads;
+        // The second choice ends first.
+        builder->add(first.front(), payloads);
+        for (const OutputEvent& event : second)
+            builder->add(event, payloads);
+        for (std::size_t i = 1; i < first.size(); ++i)
+            builder->add(first[i], payloads);
+        constexpr std::string_view kUsage =
+            R"("usage":{"prompt_tokens":10,"completion_tokens":6,"total_tokens":16,)";
+        if (!stream) {
+            EXPECT_TRUE(payloads.empty());
+            const Json answer = parse_json(builder->answer()).value();
+            const Json::Array& choices = answer.find("choices")->items();
+            ASSERT_EQ(choices.size(), 2U);
+            for (std::size_t i = 0; i < choices.size(); ++i) {
+                EXPECT_EQ(choices[i].find("index")->as_int64(), static_cast<std::int64_t>(i));
+                EXPECT_EQ(choices[i].find("message")->find("content")->as_string(),
+                          i == 0 ? "one" : "two");
+            }
+            EXPECT_NE(builder->answer().find(kUsage), std::string::npos) << builder->answer();
+            continue;
+        }
+        std::string texts[2];
+        for (const StreamPayload& payload : payloads) {
+            const bool last = &payload == &payloads.back();
+            EXPECT_EQ(payload.json.find(kUsage) != std::string::npos, last) << payload.json;
+            const Json chunk = parse_json(payload.json).value();
+            const Json& choice = chunk.find("choices")->items().at(0);
+            const Json* content = choice.find("delta")->find("content");
+            if (content != nullptr && content->is_string())
+                texts[choice.find("index")->as_int64()] += content->as_string();
+        }
+        EXPECT_EQ(texts[0], "one");
+        EXPECT_EQ(texts[1], "two");
+    }
 }
 
 std::vector<std::string> names_of(const std::vector<StreamPayload>& payloads) {
