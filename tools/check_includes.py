@@ -33,6 +33,10 @@ LIBRARIES = {
     "gif_lib.h": ["recipe"],
     "webp/": ["recipe"],
     "openssl": ["base", "pool", "gateway"],
+    "liburing": ["pool"],
+    "isa-l": ["pool"],
+    "xxhash": ["pool"],
+    "rados/": ["pool"],
     "fmt/": tree.FOLDERS,
     "tl/": ["base"],
 }

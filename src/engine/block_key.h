@@ -14,27 +14,20 @@
 // was a prompt's or a decoded one.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <cstring>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/block_key.h"
 #include "base/ids.h"
 #include "base/sha256.h"
 #include "model/kv_cache.h"
 #include "model/model.h"
 
 namespace fathom {
-
-struct BlockKey {
-    Sha256Digest bytes{};
-    friend bool operator==(const BlockKey&, const BlockKey&) = default;
-};
 
 // Fields of a namespace description, in the order of their tags. A field that is absent differs
 // from one that is empty. Tags below 7 name a model; a store within one process has only one.
@@ -91,12 +84,3 @@ class BlockChain {
 };
 
 }  // namespace fathom
-
-template <>
-struct std::hash<fathom::BlockKey> {
-    std::size_t operator()(const fathom::BlockKey& key) const {
-        std::size_t value = 0;
-        std::memcpy(&value, key.bytes.data(), sizeof(value));
-        return value;
-    }
-};
