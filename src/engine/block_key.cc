@@ -56,6 +56,16 @@ std::string extras(const KeyedTokens& tokens, std::int64_t begin, bool replayed)
     return out;
 }
 
+// u32le(index) || 128 × u32le(token)
+std::string numbered_tokens(const KeyedTokens& tokens, std::int64_t index) {
+    std::string text;
+    text.reserve(4 + 4 * kPageTokens);
+    put_le(text, static_cast<std::uint32_t>(index));
+    for (std::int64_t i = (index - 1) * kPageTokens; i < index * kPageTokens; ++i)
+        put_le(text, static_cast<std::uint32_t>(tokens.ids[static_cast<std::size_t>(i)]));
+    return text;
+}
+
 // Digest objects are kept: making one costs more than hashing a block.
 Sha256& thread_hash() {
     thread_local Sha256 hash;
@@ -84,15 +94,19 @@ std::vector<NamespaceField> kv_namespace(const KvLayout& layout, const ModelOpti
             {NamespaceTag::numerics, numerics}};
 }
 
-BlockKey root_key(std::span<const NamespaceField> fields, std::string_view secret) {
+NamespaceId namespace_id(std::span<const NamespaceField> fields, std::string_view secret) {
     std::string description = "kvpool/ns/1";
     for (std::size_t i = 0; i < fields.size(); ++i) {
         FATHOM_CHECK(i == 0 || fields[i - 1].tag < fields[i].tag);
         put_field(description, static_cast<std::uint16_t>(fields[i].tag), fields[i].value);
     }
+    return {hmac_sha256(secret, description)};
+}
+
+BlockKey root_key(const NamespaceId& ns) {
     Sha256& hash = thread_hash();
     hash.update("kvpool/root/1");
-    hash.update(hmac_sha256(secret, description));
+    hash.update(ns.bytes);
     return {hash.finish()};
 }
 
@@ -107,17 +121,23 @@ BlockKey next_key(const BlockKey& parent, const KeyedTokens& tokens, std::int64_
                   bool replayed) {
     const std::int64_t begin = (index - 1) * kPageTokens;
     FATHOM_CHECK(index >= 1 && begin + kPageTokens <= static_cast<std::int64_t>(tokens.ids.size()));
-    std::string text;
-    text.reserve(4 + 4 * kPageTokens);
-    put_le(text, static_cast<std::uint32_t>(index));
-    for (std::int64_t i = begin; i < begin + kPageTokens; ++i)
-        put_le(text, static_cast<std::uint32_t>(tokens.ids[static_cast<std::size_t>(i)]));
+    std::string text = numbered_tokens(tokens, index);
     text += extras(tokens, begin, replayed);
     Sha256& hash = thread_hash();
     hash.update("kvpool/blk/1");
     hash.update(parent.bytes);
     hash.update(text);
     return {hash.finish()};
+}
+
+BlockName block_name(const NamespaceId& ns, const BlockKey& parent, const BlockKey& key,
+                     const KeyedTokens& tokens, std::int64_t index) {
+    BlockName name{
+        .key = key, .parent = parent, .ns = ns, .ordinal = static_cast<std::uint32_t>(index)};
+    const std::string_view secret(reinterpret_cast<const char*>(ns.bytes.data()), ns.bytes.size());
+    const Sha256Digest mac = hmac_sha256(secret, numbered_tokens(tokens, index));
+    std::copy_n(mac.begin(), name.token_mac.size(), name.token_mac.begin());
+    return name;
 }
 
 bool BlockChain::replayed_before(std::int64_t index) const {

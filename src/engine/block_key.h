@@ -47,8 +47,9 @@ struct NamespaceField {
 // What a model's stored rows depend on beside its weights.
 std::vector<NamespaceField> kv_namespace(const KvLayout& layout, const ModelOptions& options);
 
-// K_0. `fields` ascend by tag; `secret` is the share group's, empty where nobody else can ask.
-BlockKey root_key(std::span<const NamespaceField> fields, std::string_view secret);
+// `fields` ascend by tag; `secret` is the share group's, empty where nobody else can ask.
+NamespaceId namespace_id(std::span<const NamespaceField> fields, std::string_view secret);
+BlockKey root_key(const NamespaceId& ns);  // K_0
 
 // The tokens of a request as keys see them. Views; in_image and spans as in EngineRequest.
 struct KeyedTokens {
@@ -65,6 +66,10 @@ std::int64_t nameable_blocks(const KeyedTokens& tokens);
 // it were rebuilt there.
 BlockKey next_key(const BlockKey& parent, const KeyedTokens& tokens, std::int64_t index,
                   bool replayed);
+
+// The whole name of that block, `key` being its own: what a store holds it by.
+BlockName block_name(const NamespaceId& ns, const BlockKey& parent, const BlockKey& key,
+                     const KeyedTokens& tokens, std::int64_t index);
 
 // The keys of one run, each computed once: `replays` are the positions where its windows were
 // rebuilt (Anchors::replays).

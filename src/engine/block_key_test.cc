@@ -27,7 +27,7 @@ std::vector<NamespaceField> some_fields() {
 // The vectors were computed with Python's hashlib from the definition in the header.
 TEST(BlockKey, AgreesWithFixedVectors) {
     const std::vector<TokenId> ids = some_ids(256);
-    const BlockKey root = root_key(some_fields(), "");
+    const BlockKey root = root_key(namespace_id(some_fields(), ""));
     EXPECT_EQ(hex_text(root.bytes),
               "032df6f55b67debb9d403d91745d1a52c1d1d5ba584b7f14f9febe0c0f5ee2f7");
     const KeyedTokens text{.ids = ids, .in_image = {}, .embeddings = {}, .image_digests = {}};
@@ -56,7 +56,7 @@ TEST(BlockKey, EverythingThatDecidesBitsChangesTheRoot) {
         KvLayout layout = model.kv_layout();
         ModelOptions options = model.options();
         change(layout, options);
-        return root_key(kv_namespace(layout, options), "").bytes;
+        return root_key(namespace_id(kv_namespace(layout, options), "")).bytes;
     };
     const std::set<Sha256Digest> keys = {
         key([](auto&, auto&) {}),
@@ -66,11 +66,11 @@ TEST(BlockKey, EverythingThatDecidesBitsChangesTheRoot) {
         key([](auto& layout, auto&) { layout.window -= 1; }),
         key([](auto&, auto& options) { options.numerics.mode = NumericMode::fp32; }),
         key([](auto&, auto& options) { options.numerics.woa = WoA::fp8; }),
-        root_key(kv_namespace(model.kv_layout(), model.options()), "secret").bytes,
+        root_key(namespace_id(kv_namespace(model.kv_layout(), model.options()), "secret")).bytes,
     };
     EXPECT_EQ(keys.size(), 8u);
     const NamespaceField empty{NamespaceTag::cache_salt, ""};
-    EXPECT_FALSE(root_key({&empty, 1}, "") == root_key({}, ""));
+    EXPECT_FALSE(root_key(namespace_id({&empty, 1}, "")) == root_key(namespace_id({}, "")));
 }
 
 TEST(BlockKey, OnlyFullBlocksUpToTheFirstNamelessImageHaveNames) {

@@ -63,11 +63,11 @@ std::size_t replays_before(const std::vector<std::int64_t>& replays, std::int64_
                                     replays.begin());
 }
 
-BlockKey root_of(const EngineRequest& request, const Model& model) {
+NamespaceId namespace_of(const EngineRequest& request, const Model& model) {
     std::vector<NamespaceField> fields = kv_namespace(model.kv_layout(), model.options());
     if (!request.cache_salt.empty())
         fields.push_back({NamespaceTag::cache_salt, request.cache_salt});
-    return root_key(fields, {});
+    return namespace_id(fields, {});
 }
 
 }  // namespace
@@ -83,7 +83,8 @@ Sequence::Sequence(EngineRequest request, std::shared_ptr<EventSink> sink, std::
       output_limit_(output_limit(request_, model.config())),
       history_(request_.sampling, request_.prompt),
       parked_ids_(std::move(request_.prompt)),
-      chain_(root_of(request_, model), {}),
+      namespace_(namespace_of(request_, model)),
+      chain_(root_key(namespace_), {}),
       chunk_ends_(std::move(request_.chunk_ends)),
       observe_from_(request_.logits_begin < 0 ? kNever : request_.logits_begin) {
     request_.prompt.clear();
@@ -262,7 +263,8 @@ void Sequence::join_fork(std::shared_ptr<PromptFork> fork) {
     request_.use_cache = true;
     request_.image_digests.resize(request_.embeddings.size());
     const NamespaceField own{NamespaceTag::one_request, fmt::format("{}", fork_->id())};
-    chain_ = BlockChain(root_key({&own, 1}, {}), {});
+    namespace_ = namespace_id({&own, 1}, {});
+    chain_ = BlockChain(root_key(namespace_), {});
 }
 
 void Sequence::start_from_fork(PrefixCache& cache) {

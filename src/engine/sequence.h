@@ -190,6 +190,7 @@ class Sequence {
     bool settled_ = false;  // it has started once: anchors stand
     Anchors anchors_;
     std::int64_t first_row_ = 0;
+    NamespaceId namespace_;
     BlockChain chain_;
     PrefixStart found_;
 

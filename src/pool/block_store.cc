@@ -5,29 +5,7 @@
 #include <array>
 #include <cstring>
 
-#include <fmt/core.h>
-
 namespace fathom {
-
-namespace {
-
-constexpr std::array<std::string_view, kTrafficClasses> kClassNames = {"agent", "chatbot", "system",
-                                                                       "ephemeral"};
-
-}  // namespace
-
-std::string_view traffic_class_name(TrafficClass traffic_class) {
-    return kClassNames[static_cast<std::size_t>(traffic_class)];
-}
-
-Result<TrafficClass> parse_traffic_class(std::string_view name) {
-    for (std::size_t i = 0; i < kClassNames.size(); ++i) {
-        if (kClassNames[i] == name) return static_cast<TrafficClass>(i);
-    }
-    return Status(
-        StatusCode::invalid_argument,
-        fmt::format("traffic class '{}' is none of agent, chatbot, system, ephemeral", name));
-}
 
 std::string_view get_status_name(GetStatus status) {
     constexpr std::array<std::string_view, 6> kNames = {"hit",     "miss",     "corrupt",

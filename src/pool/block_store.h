@@ -29,30 +29,9 @@
 
 #include "base/block_key.h"
 #include "base/result.h"
+#include "base/traffic_class.h"
 
 namespace fathom {
-
-// The tenant and everything that decides what KV means, in one secret-keyed digest (kvpool.md 4).
-struct NamespaceId {
-    Sha256Digest bytes{};
-    friend bool operator==(const NamespaceId&, const NamespaceId&) = default;
-};
-
-// What must agree before a stored block is believed. `mac` proves the tokens to who knows the
-// namespace: a reader that gives another one than the writer gets a miss, counted as collision.
-struct BlockName {
-    BlockKey key;
-    BlockKey parent;
-    NamespaceId ns;
-    std::array<std::uint8_t, 16> token_mac{};
-    std::uint32_t ordinal = 0;  // in its chain, from 1
-};
-
-// How long a block should live (kvpool.md 6).
-enum class TrafficClass : std::uint8_t { agent, chatbot, system, ephemeral };
-inline constexpr int kTrafficClasses = 4;
-std::string_view traffic_class_name(TrafficClass traffic_class);
-Result<TrafficClass> parse_traffic_class(std::string_view name);
 
 // On the clock's now_us(). A store does not begin what is past it.
 struct Deadline {
@@ -82,8 +61,10 @@ enum class GetStatus : std::uint8_t { hit, miss, corrupt, timeout, io_error, can
 std::string_view get_status_name(GetStatus status);
 struct GetResult {
     std::vector<GetStatus> blocks;  // beside the requests
-    std::size_t leading_hits = 0;   // length of the leading run of hits
-    Status status;                  // of the call; errors name path, cause and remedy
+    // Of hits, when they expire by the wall clock (0: unknown); beside the requests, or empty.
+    std::vector<std::int64_t> expiry_unix_ms = {};
+    std::size_t leading_hits = 0;  // length of the leading run of hits
+    Status status;                 // of the call; errors name path, cause and remedy
 };
 
 struct PutRequest {
