@@ -28,6 +28,7 @@ inline constexpr std::int64_t kTrailerBytes = 768;
 inline constexpr std::int64_t kSegmentBytes = std::int64_t{64} << 20;
 inline constexpr std::int64_t kSlotPagesMax = 28;  // the trailer has a checksum for each
 inline constexpr std::int64_t kFooterEntryBytes = 64;
+inline constexpr std::int64_t kFooterTailBytes = 32;  // behind the entries: segment.h
 
 struct SlotGeometry {
     std::int64_t payload_bytes = 0;
