@@ -37,6 +37,7 @@ enum class NamespaceTag : std::uint16_t {
     kv_formats = 8,
     block_tokens = 9,
     numerics = 10,
+    share_group = 12,
     cache_salt = 13,
     one_request = 14,  // never stored beyond it
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "engine/block_loader.h"
 #include "engine/model_shape.h"
 #include "engine/page_pool.h"
 #include "engine/prefix_cache.h"
@@ -108,6 +109,18 @@ Status check_config(const EngineConfig& config, const Model& model) {
     return {};
 }
 
+// What a prompt's row takes in a chunk of usual size; 0 without a cost model.
+double row_cost_us(const EngineConfig& config, const ModelConfig& model) {
+    constexpr std::int64_t kRows = 1024;
+    if (!config.cost.known()) return 0;
+    StepFeatures features(make_model_shape(model));
+    ChunkRequest chunk;
+    chunk.remaining = kRows;
+    chunk.decoder_begin = kRows;
+    features.add(chunk.slice(kRows));
+    return config.cost.cost_us(features) / static_cast<double>(kRows);
+}
+
 // The request as its choices, each without branches, the first first.
 std::vector<EngineRequest> split_choices(EngineRequest request) {
     const std::vector<Branch> branches = std::exchange(request.branches, {});
@@ -121,6 +134,9 @@ std::vector<EngineRequest> split_choices(EngineRequest request) {
     parts.insert(parts.begin(), std::move(request));
     return parts;
 }
+
+// Requests that end meanwhile, and deadlines, are looked for this often.
+constexpr std::int64_t kLoaderWaitUs = 5'000;
 
 class Core final : public EngineCore {
   public:
@@ -137,6 +153,10 @@ class Core final : public EngineCore {
           scheduler_(config, make_model_shape(model_->config()), cache_),
           run_(*model_, clock) {
         if (metrics != nullptr) metrics_ = std::make_unique<CoreMetrics>(*metrics);
+        if (config.tier != nullptr && config.prefix_cache)
+            loader_ = std::make_unique<BlockLoader>(*config.tier, cache_, clock, config.tier_budget,
+                                                    row_cost_us(config, model_->config()),
+                                                    config.waiting_max);
     }
 
     Status add(EngineRequest request, std::shared_ptr<EventSink> sink) override;
@@ -155,6 +175,9 @@ class Core final : public EngineCore {
     const EngineConfig& config() const override { return config_; }
     const Clock& clock() const override { return clock_; }
     void set_probe(Probe* probe) override { probe_ = probe; }
+    void set_waker(std::function<void()> wake) override {
+        if (loader_) loader_->set_waker(std::move(wake));
+    }
 
   private:
     struct Outgoing {
@@ -178,6 +201,7 @@ class Core final : public EngineCore {
     PrefixCache cache_;
     ForkBudget forks_;  // before the scheduler, whose sequences refer to it
     Scheduler scheduler_;
+    std::unique_ptr<BlockLoader> loader_;  // null without a tier
     StepRun run_;
     std::unique_ptr<CoreMetrics> metrics_;
     Probe* probe_ = nullptr;
@@ -232,7 +256,9 @@ Status Core::add(EngineRequest request, std::shared_ptr<EventSink> sink) {
         auto sequence =
             std::make_unique<Sequence>(std::move(part), sink, next_order_++, config_, *model_);
         sequence->join_fork(fork);
+        Sequence& added = *sequence;
         scheduler_.add(std::move(sequence));
+        if (loader_ && !added.waits_for_fork()) loader_->begin(added);
     }
     planned_ = false;
     if (!delivering_) publish_metrics();
@@ -259,7 +285,12 @@ void Core::cancel_all() {
 
 bool Core::step() {
     FATHOM_CHECK(!delivering_, "step() inside a sink");
-    const bool ran = launch();
+    bool ran = launch();
+    while (!ran && loader_ && loader_->loading()) {
+        loader_->wait(kLoaderWaitUs);
+        planned_ = false;
+        ran = launch();
+    }
     if (ran) {
         compute();
         retire();
@@ -269,12 +300,17 @@ bool Core::step() {
 }
 
 void Core::plan_ahead() {
-    if (!planned_) make_plan();
+    if (!planned_ || (loader_ && loader_->poll())) make_plan();
 }
 
 void Core::make_plan() {
+    if (loader_) loader_->poll();
     end_what_is_over();
     scheduler_.plan();
+    // Pages that wait for a request with what was loaded into them are the first to go.
+    if (loader_ && scheduler_.last_plan().work.empty() && !scheduler_.last_plan().incomplete &&
+        !scheduler_.empty() && loader_->give_back())
+        scheduler_.plan();
     planned_ = true;
 }
 
@@ -296,12 +332,14 @@ void Core::end_what_is_over() {
 
 bool Core::launch() {
     FATHOM_CHECK(!in_flight_);
+    if (loader_ && loader_->poll()) planned_ = false;
     if (!planned_ || scheduler_.last_plan().incomplete) make_plan();
     planned_ = false;
     const StepPlan& plan = scheduler_.last_plan();
     followed_ = followed_ && !plan.work.empty();
     if (plan.work.empty()) return false;
     scheduler_.commit();
+    if (loader_) loader_->release_started();
     predicted_us_ = plan.cost_us;
     run_.prepare(plan.work, cache_);
     in_flight_ = true;
@@ -351,6 +389,8 @@ void Core::retire_item(StepRun::Item& item) {
          ++p)
         sequence.sink().on_logits(sequence.request().id, p, run_.logits(item, p));
     sequence.advance(cache_);
+    if (config_.tier != nullptr && !(item.sampled.has_value() && item.sampled->damaged))
+        sequence.persist(*config_.tier, pool_, clock_.wall_unix_ms());
     count_rows(sequence);
     if (sequence.keep_prompt_end(cache_)) planned_ = false;  // its other choices can start
     if (sequence.cancel_requested) return end(sequence, sequence.event(), FinishReason::cancelled);
@@ -390,6 +430,7 @@ void Core::count_rows(Sequence& sequence) {
 void Core::end(const Sequence& sequence, EngineEvent event, FinishReason reason) {
     event.finish = reason;
     outbox_.push_back({sequence.shared_sink(), std::move(event)});
+    if (loader_) loader_->forget(sequence);
     scheduler_.remove(sequence);
     planned_ = false;
 }

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "base/clock.h"
@@ -47,7 +48,8 @@ class EngineCore {
     // meanwhile.
     virtual void cancel(std::uint64_t id) = 0;
     virtual void cancel_all() = 0;
-    // Ends what is past its deadline and runs one step; false when there was nothing to run.
+    // Ends what is past its deadline and runs one step; false when there was nothing to run. Waits
+    // for blocks of a tier when all requests do.
     virtual bool step() = 0;
     virtual bool idle() const = 0;  // no request waiting or running
 
@@ -64,6 +66,9 @@ class EngineCore {
     virtual const EngineConfig& config() const = 0;
     virtual const Clock& clock() const = 0;
     virtual void set_probe(Probe* probe) = 0;  // for verify; null to remove
+    // Called, on any thread, when blocks came from the tier (EngineConfig::tier) while nobody may
+    // be looking. Set before the first add().
+    virtual void set_waker(std::function<void()> wake) = 0;
 };
 
 }  // namespace fathom

@@ -27,6 +27,7 @@ struct Engine::Impl {
           clock(core->clock()),
           mailbox(static_cast<std::size_t>(core->config().waiting_max), clock),
           driver([this] { mailbox.wake(); }) {
+        core->set_waker([this] { mailbox.wake(); });
         publish();
         thread = std::thread([this] { run(); });
     }
@@ -132,6 +133,7 @@ Engine::Engine(std::unique_ptr<EngineCore> core) : impl_(std::make_unique<Impl>(
 Engine::~Engine() {
     impl_->mailbox.close();
     impl_->thread.join();
+    impl_->core.reset();  // a tier may call the mailbox until here
 }
 
 Status Engine::submit(EngineRequest request, std::shared_ptr<EventSink> sink) {

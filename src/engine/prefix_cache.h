@@ -53,6 +53,10 @@ class PrefixCache {
         // Some block behind this one was computed after a replay: a lookup tries that key too.
         bool replayed_behind() const { return replayed_behind_; }
         const std::optional<WindowSnapshot>& snapshot() const { return snapshot_; }
+        // When a tier (block_tier.h) should be given the block, by the wall clock; 0: it has not
+        // got it.
+        std::int64_t store_due_ms() const { return store_due_ms_; }
+        void set_store_due_ms(std::int64_t due_ms) { store_due_ms_ = due_ms; }
 
       private:
         friend class PrefixCache;
@@ -60,6 +64,7 @@ class PrefixCache {
         const BlockKey* key_ = nullptr;
         std::int64_t users_ = 0;
         bool replayed_behind_ = false;
+        std::int64_t store_due_ms_ = 0;
         std::list<Block*>::iterator idle_;  // when users_ == 0
         std::optional<WindowSnapshot> snapshot_;
         std::int64_t snapshot_used_us_ = 0;

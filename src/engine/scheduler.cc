@@ -113,7 +113,8 @@ std::vector<Sequence*> Scheduler::prompts_that_may_run() {
     std::vector<Sequence*> prompts;
     std::int64_t places = config_.sequences_max - running_;
     for (const auto& [order, sequence] : sequences_) {
-        if (sequence->decoding() || sequence->waits_for_fork() || sequence->rows_left() == 0)
+        if (sequence->decoding() || sequence->waits_for_fork() || sequence->loading ||
+            sequence->rows_left() == 0)
             continue;
         if (!sequence->running()) {
             if (places == 0) continue;
@@ -226,7 +227,10 @@ std::int64_t Scheduler::plan_prompt_rows(Sequence& sequence, std::int64_t rows,
 }
 
 void Scheduler::unblock() {
-    while (plan_.work.empty() && !sequences_.empty()) {
+    // What loads will go on soon, and its pages with it.
+    const bool loads = std::any_of(sequences_.begin(), sequences_.end(),
+                                   [](const auto& entry) { return entry.second->loading; });
+    while (plan_.work.empty() && !sequences_.empty() && !loads) {
         if (any_in_flight()) {
             plan_.incomplete = true;
             return;

@@ -15,6 +15,7 @@
 //   3. If nothing was planned although requests are there, they stand in each other's way: the
 //      youngest running sequence is preempted, and when none is left the youngest waiting choice
 //      gives up the prompt that was computed for it (fork.h), until the oldest request can run.
+//      While a request's blocks are being loaded (block_loader.h) the step is rather left out.
 //
 // A plan may be made while the step before it computes: it then holds what will be right when that
 // step has retired and ended nobody (sequence.h). Sequences in flight are never preempted; where

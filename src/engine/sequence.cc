@@ -63,11 +63,17 @@ std::size_t replays_before(const std::vector<std::int64_t>& replays, std::int64_
                                     replays.begin());
 }
 
-NamespaceId namespace_of(const EngineRequest& request, const Model& model) {
+NamespaceId namespace_of(const EngineRequest& request, const EngineConfig& config,
+                         const Model& model) {
     std::vector<NamespaceField> fields = kv_namespace(model.kv_layout(), model.options());
+    fields.insert(fields.end(), config.kv_identity.begin(), config.kv_identity.end());
+    if (!request.share_group.empty())
+        fields.push_back({NamespaceTag::share_group, request.share_group});
     if (!request.cache_salt.empty())
         fields.push_back({NamespaceTag::cache_salt, request.cache_salt});
-    return namespace_id(fields, {});
+    std::sort(fields.begin(), fields.end(),
+              [](const auto& a, const auto& b) { return a.tag < b.tag; });
+    return namespace_id(fields, request.share_secret);
 }
 
 }  // namespace
@@ -83,7 +89,7 @@ Sequence::Sequence(EngineRequest request, std::shared_ptr<EventSink> sink, std::
       output_limit_(output_limit(request_, model.config())),
       history_(request_.sampling, request_.prompt),
       parked_ids_(std::move(request_.prompt)),
-      namespace_(namespace_of(request_, model)),
+      namespace_(namespace_of(request_, config, model)),
       chain_(root_key(namespace_), {}),
       chunk_ends_(std::move(request_.chunk_ends)),
       observe_from_(request_.logits_begin < 0 ? kNever : request_.logits_begin) {
@@ -262,6 +268,7 @@ void Sequence::join_fork(std::shared_ptr<PromptFork> fork) {
     if (fork_ == nullptr || (request_.use_cache && named)) return;
     request_.use_cache = true;
     request_.image_digests.resize(request_.embeddings.size());
+    request_.persist = false;
     const NamespaceField own{NamespaceTag::one_request, fmt::format("{}", fork_->id())};
     namespace_ = namespace_id({&own, 1}, {});
     chain_ = BlockChain(root_key(namespace_), {});
@@ -324,6 +331,7 @@ void Sequence::stop(PrefixCache& cache) {
         cache.leave(*blocks_.back());
     pages_.clear();
     output_snapshots_.clear();
+    offered_blocks_ = 0;
     rows_done_ = 0;
 }
 
@@ -404,6 +412,22 @@ void Sequence::publish(PrefixCache& cache) {
         blocks_.push_back(&block);
         pages_[i] = block.page();
         state_->pages[i] = cache.pool().memory(block.page());
+    }
+}
+
+void Sequence::persist(BlockTier& tier, const PagePool& pool, std::int64_t now_unix_ms) {
+    if (!request_.use_cache || !request_.persist) return;
+    const KeyedTokens tokens = keyed_tokens();
+    const std::int64_t last = request_.persist_output ? known_tokens() : prompt_tokens_;
+    const auto end = std::min(blocks_.size(), static_cast<std::size_t>(last / kPageTokens));
+    for (; offered_blocks_ < end; ++offered_blocks_) {
+        PrefixCache::Block& block = *blocks_[offered_blocks_];
+        if (block.store_due_ms() > now_unix_ms) continue;
+        const auto index = static_cast<std::int64_t>(offered_blocks_) + 1;
+        const BlockName name = block_name(namespace_, chain_.key(tokens, index - 1),
+                                          chain_.key(tokens, index), tokens, index);
+        block.set_store_due_ms(
+            tier.persist(name, pool.memory(block.page()), request_.traffic_class));
     }
 }
 

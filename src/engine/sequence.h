@@ -26,6 +26,7 @@
 
 #include "base/result.h"
 #include "engine/block_key.h"
+#include "engine/block_tier.h"
 #include "engine/fork.h"
 #include "engine/prefix_cache.h"
 #include "engine/prefix_lookup.h"
@@ -123,6 +124,13 @@ class Sequence {
     bool keep_prompt_end(PrefixCache& cache);
     void leave_fork();  // it then computes the prompt itself
 
+    // Blocks of a tier (block_tier.h).
+    KeyedTokens keyed_tokens() const;
+    const NamespaceId& kv_namespace() const { return namespace_; }
+    bool may_replay() const { return plan_.mode == PrefillMode::tail; }
+    // Gives the tier those of its blocks that it should have and has not got, or not for long.
+    void persist(BlockTier& tier, const PagePool& pool, std::int64_t now_unix_ms);
+
     // Puts the next `count` rows in flight; logits are asked for where they are observed or
     // sampled.
     StepSpan launch(std::int64_t count, PrefixCache& cache);
@@ -149,7 +157,8 @@ class Sequence {
     EngineEvent event() const;  // ids and anchors filled in, no tokens
 
     bool cancel_requested =
-        false;                // while in flight: it ends when the step does, without its token
+        false;             // while in flight: it ends when the step does, without its token
+    bool loading = false;  // its blocks are being fetched (block_loader.h): it does not start yet
     std::int64_t passes = 0;  // scheduler.h: steps in which younger requests took pages before it
     std::int64_t prompt_rows_counted = 0;  // for statistics: recomputed rows count once
 
@@ -164,7 +173,6 @@ class Sequence {
     FinishReason ends_with(TokenId last) const;
     bool decoder_runs_all() const;
     bool replays_ahead() const { return next_replay_ < anchors_.replays.size(); }
-    KeyedTokens keyed_tokens() const;
     PrefixStart find_start(PrefixCache& cache);
     Anchors anchors_of(const PrefixStart& from) const;
     void settle_anchors(PrefixCache& cache);
@@ -201,6 +209,7 @@ class Sequence {
     std::vector<WindowSnapshot> snapshots_;     // of the span that runs
     std::deque<std::size_t> output_snapshots_;  // blocks past the prompt where one was left
     std::vector<std::int64_t> chunk_ends_;      // ascending
+    std::size_t offered_blocks_ = 0;            // of blocks_, to the tier
     std::int64_t rows_done_ = 0;
     std::int64_t rows_in_flight_ = 0;
     std::int64_t observe_from_ = 0;

@@ -13,6 +13,9 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/sha256.h"
+#include "base/traffic_class.h"
+#include "engine/block_key.h"
+#include "engine/block_tier.h"
 #include "model/kv_cache.h"
 #include "policy/cost_model.h"
 
@@ -133,6 +136,13 @@ struct EngineRequest {
     // Prefix reuse (prefix_cache.h).
     bool use_cache = true;   // false: no page is looked for and none is left behind
     std::string cache_salt;  // only requests of equal salt share pages; at most kCacheSaltMax bytes
+    // Who shares pages at all: a tenant's name, and a secret without which names of its pages
+    // cannot be computed (kvpool.md 10). Both empty: everybody.
+    std::string share_group, share_secret;
+    // What a tier behind the prefix cache (block_tier.h) is given of it.
+    bool persist = true;
+    bool persist_output = true;  // false: blocks of the prompt alone
+    TrafficClass traffic_class = TrafficClass::agent;
     // Anchors::replays of this run, for modes tail and masked. Without a value: what saves most
     // with the pages that are there. With one: exactly these, so that a run is repeated or
     // continued with the same bits; pages and snapshots are then used only where that makes no
@@ -202,6 +212,12 @@ struct EngineConfig {
     bool prefix_cache = true;  // pages outlive their sequences and are found by others
     std::int64_t snapshot_bytes_max = 64 << 20;   // of encoder windows at block ends; 0: none
     std::int64_t snapshot_life_us = 180'000'000;  // since their last use
+    // What else decides stored rows and is not the model's shape: fields of the namespace that
+    // tell the weights, the tokenizer and so on apart. Needed where pages outlive the process.
+    std::vector<NamespaceField> kv_identity;
+    // Where pages come from and go to beyond the prefix cache; null: nowhere. Outlives the engine.
+    BlockTier* tier = nullptr;
+    TierBudget tier_budget;
 };
 
 struct EngineStats {

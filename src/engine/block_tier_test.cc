@@ -1,0 +1,423 @@
+// Pages that outlive an engine: what a request finds in a tier, what it leaves there, and that
+// late, partial, cancelled and failed loads cost time and nothing else. The marker model verifies
+// every page.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "engine/block_key.h"
+#include "engine/core.h"
+#include "engine/marker_model.h"
+
+namespace fathom {
+namespace {
+
+using testing::expected_tokens;
+using testing::make_request;
+using testing::MarkerModel;
+using testing::Recorder;
+
+// Answers at once, or when told.
+class MapTier final : public BlockTier {
+  public:
+    void find(std::vector<BlockKey> chain, std::int64_t,
+              std::function<void(std::size_t)> done) override {
+        ++finds;
+        std::size_t blocks = 0;
+        while (blocks < chain.size() && store.count(chain[blocks].bytes) > 0)
+            ++blocks;
+        later([done, blocks] { done(blocks); });
+    }
+    std::function<void()> load(std::vector<BlockName> names, std::vector<std::uint8_t*> pages,
+                               std::int64_t, LoadCalls calls) override {
+        ++loads;
+        TierLoaded loaded;
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            const auto found = store.find(names[i].key.bytes);
+            if (found == store.end() || static_cast<std::int64_t>(i) == hole) break;
+            EXPECT_EQ(found->second.name.parent, names[i].parent);
+            EXPECT_EQ(found->second.name.ns, names[i].ns);
+            EXPECT_EQ(found->second.name.token_mac, names[i].token_mac);
+            EXPECT_EQ(found->second.name.ordinal, names[i].ordinal);
+            ++loaded.leading;
+            loaded.due_unix_ms.push_back(due_ms);
+        }
+        // Pages are written until the last moment, and in no good order.
+        later([this, names, pages, calls, loaded] {
+            for (std::size_t i = pages.size(); i-- > 0;) {
+                std::fill_n(pages[i], page_bytes, std::uint8_t{0xee});
+                if (i < loaded.leading)
+                    std::copy_n(store.at(names[i].key.bytes).page.begin(), page_bytes, pages[i]);
+            }
+            calls.done(loaded);
+            later([this, pages, calls, loaded] {
+                for (std::size_t i = loaded.leading; i < pages.size(); ++i)
+                    std::fill_n(pages[i], page_bytes, std::uint8_t{0xdd});
+                calls.released();
+            });
+        });
+        return [this] { ++cancels; };
+    }
+    std::int64_t persist(const BlockName& name, const std::uint8_t* page,
+                         TrafficClass traffic_class) override {
+        ++persists;
+        if (full) return 0;
+        classes.push_back(traffic_class);
+        store[name.key.bytes] = {name, {page, page + page_bytes}};
+        return due_ms;
+    }
+
+    void run_some(std::size_t count = ~std::size_t{0}) {
+        for (; count > 0 && !queue.empty(); --count) {
+            const auto call = std::move(queue.front());
+            queue.pop_front();
+            call();
+        }
+    }
+
+    struct Stored {
+        BlockName name;
+        std::vector<std::uint8_t> page;
+    };
+    std::map<Sha256Digest, Stored> store;
+    std::vector<TrafficClass> classes;
+    std::deque<std::function<void()>> queue;
+    std::int64_t page_bytes = 0, hole = -1, due_ms = 1'000'000'000'000;
+    int finds = 0, loads = 0, persists = 0, cancels = 0;
+    bool full = false, waits = false;
+
+  private:
+    void later(std::function<void()> call) {
+        if (waits)
+            queue.push_back(std::move(call));
+        else
+            call();
+    }
+};
+
+EngineConfig small_config(MapTier& tier, std::int64_t pages = 24) {
+    EngineConfig config;
+    config.pages = pages;
+    config.sequences_max = 4;
+    config.step_tokens_max = 64;
+    config.prefill_chunk_max = 50;
+    config.tail_tokens = 22;
+    config.tier = &tier;
+    return config;
+}
+
+struct Rig {
+    explicit Rig(MapTier& with, std::int64_t pages = 24) : Rig(with, small_config(with, pages)) {}
+    Rig(MapTier& with, const EngineConfig& config) : tier(with) {
+        auto owned = std::make_unique<MarkerModel>(config.step_tokens_max);
+        model = owned.get();
+        tier.page_bytes = model->kv_layout().page_bytes;
+        core = std::move(*EngineCore::create(std::move(owned), config, clock, nullptr));
+    }
+    ~Rig() { EXPECT_EQ(model->violation, ""); }
+
+    std::shared_ptr<Recorder> add(const EngineRequest& request) {
+        auto sink = std::make_shared<Recorder>(static_cast<std::int64_t>(request.committed.size()));
+        const Status status = core->add(request, sink);
+        EXPECT_TRUE(status.ok()) << status.to_string();
+        return sink;
+    }
+    // Runs until all have ended; what the tier holds back comes a call at a time.
+    void run() {
+        for (int steps = 0; !core->idle(); ++steps) {
+            ASSERT_LT(steps, 100000);
+            if (!core->launch()) {
+                tier.run_some(1);
+            } else {
+                core->compute();
+                core->retire();
+            }
+            core->deliver();
+        }
+        tier.run_some();
+        EXPECT_FALSE(core->launch());  // takes in what came last
+        EXPECT_EQ(core->stats().pages_used, 0);
+    }
+    EngineEvent answer(const EngineRequest& request) {
+        const auto sink = add(request);
+        run();
+        EXPECT_EQ(sink->tokens, expected_tokens(request));
+        EXPECT_EQ(sink->violation, "");
+        return sink->last;
+    }
+
+    MapTier& tier;
+    ManualClock clock;
+    MarkerModel* model = nullptr;
+    std::unique_ptr<EngineCore> core;
+};
+
+// What follows an answer in the same conversation.
+EngineRequest next_turn(const EngineRequest& request, std::int64_t tokens) {
+    EngineRequest next = request;
+    const std::vector<TokenId> output = expected_tokens(request);
+    next.prompt.insert(next.prompt.end(), output.begin(), output.end());
+    for (std::int64_t i = 0; i < tokens; ++i)
+        next.prompt.push_back(static_cast<TokenId>((7 * i + 3) % testing::kMarkerVocab));
+    return next;
+}
+
+TEST(BlockTier, AnEngineFindsWhatAnEarlierOneLeft) {
+    MapTier tier;
+    const EngineRequest request = make_request(1, 300, 90);
+    EngineEvent cold;
+    {
+        Rig rig(tier);
+        cold = rig.answer(request);
+        EXPECT_EQ(cold.cached_tokens, 0);
+    }
+    EXPECT_EQ(tier.store.size(), 3u);  // 389 rows: prompt and answer
+    Rig rig(tier);
+    const EngineEvent warm = rig.answer(request);
+    EXPECT_EQ(warm.anchors.hit_tokens, 256);
+    EXPECT_EQ(warm.cached_tokens, 256 - testing::kMarkerWindow);
+    EXPECT_STREQ(warm.anchors.window_source, "replay");
+    EXPECT_EQ(warm.anchors.replays, std::vector<std::int64_t>{256});
+    // The run with a replay has left its own third block.
+    EXPECT_EQ(tier.store.size(), 4u);
+}
+
+TEST(BlockTier, EveryTurnOfAConversationFindsTheOneBefore) {
+    MapTier tier;
+    EngineRequest request = make_request(1, 150, 20);
+    std::vector<std::int64_t> hits;
+    std::size_t replays = 0;
+    for (int turn = 0; turn < 4; ++turn) {
+        Rig rig(tier);
+        const EngineEvent event = rig.answer(request);
+        hits.push_back(event.anchors.hit_tokens);
+        replays = event.anchors.replays.size();
+        request = next_turn(request, 120);
+    }
+    EXPECT_EQ(hits, (std::vector<std::int64_t>{0, 0, 256, 384}));
+    EXPECT_EQ(replays, 2u);
+}
+
+TEST(BlockTier, ARunThatNamesItsReplaysIsRepeatedElsewhere) {
+    MapTier tier;
+    const EngineRequest request = make_request(1, 300, 30);
+    Rig(tier).answer(request);
+    EngineRequest again = request;
+    again.replays = Rig(tier).answer(request).anchors.replays;
+    ASSERT_EQ(again.replays->size(), 1u);
+    Rig rig(tier);
+    const EngineEvent event = rig.answer(again);
+    EXPECT_EQ(event.anchors.replays, *again.replays);
+    EXPECT_EQ(event.cached_tokens, 256 - testing::kMarkerWindow);
+}
+
+TEST(BlockTier, ExactRunsAndRunsWithoutCacheDoNotAsk) {
+    MapTier tier;
+    EngineRequest request = make_request(1, 300, 30);
+    Rig(tier).answer(request);
+    const int finds = tier.finds;
+    request.replays.emplace();
+    Rig(tier).answer(request);
+    request.replays.reset();
+    request.use_cache = false;
+    const int persists = tier.persists;
+    Rig(tier).answer(request);
+    EXPECT_EQ(tier.finds, finds);
+    EXPECT_EQ(tier.persists, persists);
+}
+
+TEST(BlockTier, WhatDoesNotComeIsComputed) {
+    const EngineRequest request = make_request(1, 560, 30);
+    for (const std::int64_t hole : {0, 1, 2, 3}) {
+        MapTier tier;
+        Rig(tier).answer(request);
+        tier.hole = hole;
+        Rig rig(tier);
+        const EngineEvent event = rig.answer(request);
+        EXPECT_EQ(event.anchors.hit_tokens, hole < 2 ? 0 : 128 * hole);
+    }
+}
+
+TEST(BlockTier, OtherRequestsRunWhileOneWaits) {
+    MapTier tier;
+    const EngineRequest request = make_request(1, 300, 30);
+    Rig(tier).answer(request);
+    tier.waits = true;
+    Rig rig(tier);
+    const auto waiting = rig.add(request);
+    const EngineRequest other = make_request(2, 40, 10);
+    const auto sink = rig.add(other);
+    while (sink->last.finish == FinishReason::none)
+        ASSERT_TRUE(rig.core->step());
+    EXPECT_EQ(sink->tokens, expected_tokens(other));
+    EXPECT_TRUE(waiting->tokens.empty());
+    rig.run();
+    EXPECT_EQ(waiting->tokens, expected_tokens(request));
+    EXPECT_EQ(waiting->last.anchors.hit_tokens, 256);
+}
+
+TEST(BlockTier, ACancelledLoadKeepsItsPagesUntilTheyAreReleased) {
+    MapTier tier;
+    const EngineRequest request = make_request(1, 300, 30);
+    Rig(tier).answer(request);
+    tier.waits = true;
+    for (const int calls : {0, 1, 2}) {  // before the answer, while loading, before the release
+        SCOPED_TRACE(calls);
+        Rig rig(tier);
+        const auto sink = rig.add(request);
+        for (int i = 0; i < calls; ++i) {
+            tier.run_some(1);
+            rig.core->plan_ahead();
+        }
+        rig.core->cancel(1);
+        rig.core->deliver();
+        EXPECT_EQ(sink->last.finish, FinishReason::cancelled);
+        rig.run();
+        EXPECT_EQ(rig.answer(make_request(2, 300, 30)).finish, FinishReason::length);
+    }
+    EXPECT_GE(tier.cancels, 1);
+}
+
+TEST(BlockTier, TheEngineEndsOnlyWhenTheTierHasLetGo) {
+    MapTier tier;
+    const EngineRequest request = make_request(1, 300, 30);
+    Rig(tier).answer(request);
+    tier.waits = true;
+    auto rig = std::make_unique<Rig>(tier);
+    rig->add(request);
+    tier.run_some(1);
+    rig->core->plan_ahead();
+    ASSERT_EQ(tier.loads, 1);
+    std::thread other([&] { tier.run_some(); });
+    rig.reset();
+    other.join();
+    EXPECT_TRUE(tier.queue.empty());
+}
+
+TEST(BlockTier, WaitingForPagesNeverStopsTheOldest) {
+    MapTier tier;
+    std::vector<EngineRequest> requests;
+    for (std::uint64_t id = 1; id <= 6; ++id)
+        requests.push_back(make_request(id, 300, 60));
+    for (const EngineRequest& request : requests)
+        Rig(tier).answer(request);
+    for (const bool waits : {false, true}) {
+        tier.waits = waits;
+        Rig rig(tier, 5);  // one of them needs three
+        std::vector<std::shared_ptr<Recorder>> sinks;
+        for (const EngineRequest& request : requests)
+            sinks.push_back(rig.add(request));
+        rig.run();
+        for (std::size_t i = 0; i < sinks.size(); ++i)
+            EXPECT_EQ(sinks[i]->tokens, expected_tokens(requests[i]));
+    }
+}
+
+TEST(BlockTier, BlocksThatWereDroppedAreGivenAgainWithTheNextUse) {
+    MapTier tier;
+    tier.full = true;
+    Rig rig(tier);
+    const EngineRequest request = make_request(1, 300, 30);
+    rig.answer(request);
+    EXPECT_TRUE(tier.store.empty());
+    tier.full = false;
+    rig.answer(request);
+    EXPECT_EQ(tier.store.size(), 2u);
+    const int persists = tier.persists;
+    rig.answer(request);
+    EXPECT_EQ(tier.persists, persists);  // they are there
+}
+
+TEST(BlockTier, BlocksNearTheirEndAreStoredAgain) {
+    MapTier tier;
+    tier.due_ms = 1'000;
+    const EngineRequest request = make_request(1, 300, 30);
+    Rig(tier).answer(request);
+    EXPECT_EQ(tier.persists, 2);
+    Rig rig(tier);
+    rig.clock.advance_us(2'000'000);
+    rig.answer(request);
+    EXPECT_EQ(tier.persists, 4);
+}
+
+TEST(BlockTier, TenantsSaltsAndModelsFindNothingOfEachOther) {
+    MapTier tier;
+    const EngineRequest request = make_request(1, 300, 30);
+    Rig(tier).answer(request);
+    std::vector<EngineRequest> others(4, request);
+    others[0].cache_salt = "x";
+    others[1].share_group = "x";
+    others[2].share_secret = "x";
+    others[3].share_group = "y";
+    for (const EngineRequest& other : others)
+        EXPECT_EQ(Rig(tier).answer(other).cached_tokens, 0);
+    EngineConfig config = small_config(tier);
+    config.kv_identity = {{NamespaceTag::one_request, "other weights"}};
+    EXPECT_EQ(Rig(tier, config).answer(request).cached_tokens, 0);
+    // Within one engine as well, where the prefix cache is between.
+    Rig rig(tier);
+    EXPECT_GT(rig.answer(others[1]).cached_tokens, 0);
+    EXPECT_GT(rig.answer(others[3]).cached_tokens, 0);
+    EngineRequest fresh = request;
+    fresh.share_group = "z";
+    EXPECT_EQ(rig.answer(fresh).cached_tokens, 0);
+}
+
+TEST(BlockTier, WhatMayBeStoredIsTheRequestsChoice) {
+    MapTier tier;
+    EngineRequest request = make_request(1, 300, 120);
+    request.traffic_class = TrafficClass::chatbot;
+    request.persist_output = false;
+    Rig(tier).answer(request);
+    EXPECT_EQ(tier.store.size(), 2u);
+    EXPECT_EQ(tier.classes, std::vector<TrafficClass>(2, TrafficClass::chatbot));
+    request.prompt[0] ^= 1;
+    request.persist = false;
+    Rig(tier).answer(request);
+    EXPECT_EQ(tier.store.size(), 2u);
+}
+
+TEST(BlockTier, RandomConversationsOverManyEnginesStayRight) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        SCOPED_TRACE(seed);
+        MapTier tier;
+        tier.waits = seed % 2 == 0;
+        auto draw = [&, at = std::uint64_t{0}](std::uint64_t below) mutable {
+            return testing::mix(seed, ++at) % below;
+        };
+        std::vector<EngineRequest> turns;
+        for (std::uint64_t id = 1; id <= 4; ++id)
+            turns.push_back(make_request(id, static_cast<std::int64_t>(1 + draw(300)), 30));
+        for (int round = 0; round < 4; ++round) {
+            Rig rig(tier, static_cast<std::int64_t>(6 + draw(12)));
+            tier.hole = draw(3) == 0 ? static_cast<std::int64_t>(draw(4)) : -1;
+            std::vector<std::shared_ptr<Recorder>> sinks;
+            for (const EngineRequest& turn : turns)
+                sinks.push_back(rig.add(turn));
+            const std::size_t gone = draw(8);
+            if (gone < turns.size()) {
+                for (std::uint64_t i = draw(4); i > 0; --i) {
+                    rig.core->plan_ahead();
+                    tier.run_some(1);
+                }
+                rig.core->cancel(turns[gone].id);
+            }
+            rig.run();
+            for (std::size_t i = 0; i < turns.size(); ++i) {
+                if (i != gone) {
+                    EXPECT_EQ(sinks[i]->tokens, expected_tokens(turns[i]));
+                }
+                if (turns[i].prompt.size() < 450)
+                    turns[i] = next_turn(turns[i], static_cast<std::int64_t>(draw(60)));
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace fathom
