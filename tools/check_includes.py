@@ -52,8 +52,8 @@ BANNED = {
 
 def is_test(path):
     name = path.rsplit("/", 1)[-1]
-    return (path.startswith(("tests/", "bench/", "fuzz/", "examples/")) or name.endswith("_test.cc") or
-            name.startswith("test_"))
+    return (path.startswith(("tests/", "bench/", "fuzz/", "examples/")) or "/testing/" in path or
+            name.endswith("_test.cc") or name.startswith("test_"))
 
 
 def check_own(path, target):

@@ -32,6 +32,7 @@ struct BlockName {
     NamespaceId ns;
     std::array<std::uint8_t, 16> token_mac{};
     std::uint32_t ordinal = 0;  // in its chain, from 1
+    friend bool operator==(const BlockName&, const BlockName&) = default;
 };
 
 }  // namespace fathom
