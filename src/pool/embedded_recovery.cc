@@ -1,0 +1,313 @@
+#include <algorithm>
+#include <random>
+
+#include "base/log.h"
+#include "pool/embedded_core.h"
+
+namespace fathom {
+
+namespace {
+
+constexpr std::size_t kReadsAtATime = 32;
+
+PoolUuid new_uuid() {
+    std::random_device random;
+    PoolUuid uuid{};
+    for (std::uint8_t& byte : uuid)
+        byte = static_cast<std::uint8_t>(random());
+    return uuid;
+}
+
+}  // namespace
+
+Status EmbeddedCore::open() {
+    const std::int64_t begin_us = clock_.now_us();
+    FATHOM_RETURN_IF_ERROR(open_directory());
+    FATHOM_ASSIGN(const std::vector<Found> found, list_segments());
+    FATHOM_RETURN_IF_ERROR(open_pool_file(!found.empty()));
+    adopt(found);
+    clock_offset_ms_ = wall_ms_ - clock_.now_us() / 1000;
+    renew_tokens_ = static_cast<double>(options_.renew_bytes_per_s);
+    const double seconds = static_cast<double>(clock_.now_us() - begin_us) * 1e-6;
+    metrics_.open_seconds.set(seconds);
+    log_info("pool: {}: {} blocks in {} segments, {} bytes, opened in {:.3f} s", options_.directory,
+             index_.size(), by_expiry_.size(), allocated_bytes_, seconds);
+    const std::string limits = files_.limits();
+    if (!limits.empty()) degrade(fmt::format("{}: {}", options_.directory, limits));
+    return {};
+}
+
+Status EmbeddedCore::open_directory() {
+    FATHOM_RETURN_IF_ERROR(files_.make_directory(options_.directory));
+    FATHOM_RETURN_IF_ERROR(files_.lock(options_.directory + "/LOCK"));
+    for (const char* name : {"seg", "lost"})
+        FATHOM_RETURN_IF_ERROR(files_.make_directory(options_.directory + "/" + name));
+    for (int i = 0; i < kTrafficClasses; ++i) {
+        FATHOM_RETURN_IF_ERROR(files_.make_directory(fmt::format(
+            "{}/seg/{}", options_.directory, traffic_class_name(static_cast<TrafficClass>(i)))));
+    }
+    FATHOM_ASSIGN(const std::vector<FileName> lost, files_.list(options_.directory + "/lost"));
+    for (const FileName& name : lost) {
+        const std::string path = options_.directory + "/lost/" + name.name;
+        const auto file = files_.open(path, OpenMode::existing);
+        if (!file.ok()) continue;
+        const auto bytes = files_.allocated_bytes(*file);
+        files_.close(*file);
+        lost_.emplace_back(path, bytes.ok() ? *bytes : 0);
+        allocated_bytes_ += lost_.back().second;
+    }
+    return {};
+}
+
+Result<std::vector<EmbeddedCore::Found>> EmbeddedCore::list_segments() {
+    std::vector<Found> found;
+    for (int i = 0; i < kTrafficClasses; ++i) {
+        const std::string traffic_class(traffic_class_name(static_cast<TrafficClass>(i)));
+        const std::string above = options_.directory + "/seg/" + traffic_class;
+        FATHOM_ASSIGN(const std::vector<FileName> buckets, files_.list(above));
+        for (const FileName& bucket : buckets) {
+            if (!bucket.directory) continue;
+            const std::string directory = above + "/" + bucket.name;
+            FATHOM_ASSIGN(const std::vector<FileName> names, files_.list(directory));
+            for (const FileName& name : names) {
+                if (name.directory) continue;
+                found.push_back(
+                    {directory + "/" + name.name, bucket.name, name.name, traffic_class});
+            }
+            // Refused unless it is empty.
+            if (names.empty()) (void)files_.remove_directory(directory);
+        }
+    }
+    return found;
+}
+
+Status EmbeddedCore::write_pool_file_now(int file) {
+    const auto bytes = aligned_bytes(kPoolFileBytes);
+    write_pool_file({bytes.get(), static_cast<std::size_t>(kPoolFileBytes)}, pool_);
+    // One copy after the other, so that one is whole at any time.
+    for (std::int64_t at = 0; at < kPoolFileBytes; at += kPoolPageBytes) {
+        const std::int64_t written = io_now({.kind = IoKind::write,
+                                             .file = file,
+                                             .offset = at,
+                                             .bytes = kPoolPageBytes,
+                                             .data = bytes.get() + at});
+        const std::int64_t synced = io_now({.kind = IoKind::sync, .file = file});
+        if (written != kPoolPageBytes || synced < 0) {
+            return error(StatusCode::unavailable,
+                         "{}/POOL: cannot be written ({}, sync {}; bytes or -errno); is the disk "
+                         "full or read-only?",
+                         options_.directory, written, synced);
+        }
+    }
+    return {};
+}
+
+Status EmbeddedCore::open_pool_file(bool has_segments) {
+    const std::string path = options_.directory + "/POOL";
+    auto file = files_.open(path, OpenMode::existing);
+    const bool absent = !file.ok() && file.status().code() == StatusCode::not_found;
+    if (absent) file = files_.open(path, OpenMode::create);
+    if (!file.ok()) return file.status();
+    const auto bytes = aligned_bytes(kPoolFileBytes);
+    const std::int64_t got =
+        io_now({.kind = IoKind::read, .file = *file, .bytes = kPoolFileBytes, .data = bytes.get()});
+    Status status;
+    const auto found =
+        read_pool_file({bytes.get(), static_cast<std::size_t>(std::max<std::int64_t>(got, 0))});
+    if (found.ok()) {
+        pool_ = *found;
+        if (pool_.payload_bytes != geometry_.payload_bytes) {
+            status = invalid_argument(
+                "{}: holds blocks of {} bytes, this model's have {}; give it another directory",
+                path, pool_.payload_bytes, geometry_.payload_bytes);
+        }
+    } else if (found.status().code() == StatusCode::data_loss && got >= 0 && !has_segments) {
+        // New, or the process that made it ended before its first block.
+        pool_ = {.uuid = new_uuid(),
+                 .payload_bytes = static_cast<std::uint32_t>(geometry_.payload_bytes),
+                 .slot_bytes = static_cast<std::uint32_t>(geometry_.slot_bytes),
+                 .epoch = 0,
+                 .created_unix_ms = wall_ms_};
+    } else {
+        status = found.status().with_context(path);
+        if (status.code() == StatusCode::data_loss) {
+            status = error(StatusCode::data_loss,
+                           "{}, so its segments cannot be trusted; nothing was deleted: restore "
+                           "POOL, or move seg/ away to begin anew",
+                           status.message());
+        }
+    }
+    if (status.ok()) {
+        ++pool_.epoch;
+        status = write_pool_file_now(*file);
+    }
+    files_.close(*file);
+    if (!status.ok() || !absent) return status;
+    FATHOM_ASSIGN(const int directory, files_.open(options_.directory, OpenMode::directory));
+    (void)io_now({.kind = IoKind::sync, .file = directory});
+    files_.close(directory);
+    return {};
+}
+
+void EmbeddedCore::move_to_lost(const Found& found, const std::string& why) {
+    const std::string to = fmt::format("{}/lost/{}.{}.{}", options_.directory, found.traffic_class,
+                                       found.bucket, found.name);
+    const Status moved = files_.rename(found.path, to);
+    metrics_.lost_files.add();
+    log_warning("pool: {}: {}; {}", found.path, why,
+                moved.ok() ? "moved to lost/" : moved.message());
+    if (moved.ok()) lost_.emplace_back(to, 0);
+}
+
+// Reads the beginnings of all files, many at a time, then the slots of those without a footer.
+void EmbeddedCore::adopt(const std::vector<Found>& found) {
+    const std::int64_t head_bytes = kPoolPageBytes + footer_bytes(geometry_);
+    std::size_t in_flight = 0;
+    for (const Found& each : found) {
+        const auto file = files_.open(each.path, OpenMode::existing);
+        if (!file.ok()) {
+            metrics_.io_errors.add();
+            degrade(file.status().message());
+            continue;
+        }
+        const auto head = aligned_bytes(head_bytes);
+        ++in_flight;
+        start_io({.kind = IoKind::read, .file = *file, .bytes = head_bytes, .data = head.get()},
+                 [this, &in_flight, &each, head, file = *file](std::int64_t result) {
+                     --in_flight;
+                     adopt_one(each, file, head.get(), result);
+                 });
+        while (in_flight >= kReadsAtATime)
+            take_completions(50'000);
+    }
+    while (in_flight > 0)
+        take_completions(50'000);
+    for (Handle handle = 0; handle < segments_.size(); ++handle) {
+        if (segments_[handle].state == Segment::State::sealing) scan_unsealed(handle);
+    }
+}
+
+void EmbeddedCore::adopt_one(const Found& found, int file, const std::uint8_t* bytes,
+                             std::int64_t got) {
+    const auto refuse = [&](const std::string& why) {
+        files_.close(file);
+        move_to_lost(found, why);
+    };
+    if (got < 0) {
+        files_.close(file);
+        metrics_.io_errors.add();
+        return degrade(
+            fmt::format("{}: cannot be read (errno {}); its blocks are not found, the "
+                        "file stays where it is",
+                        found.path, -got));
+    }
+    const std::span<const std::uint8_t> head(bytes, static_cast<std::size_t>(got));
+    const auto header = read_segment_header(head);
+    const auto id = parse_segment_file_name(found.name);
+    if (!id.ok()) return refuse(id.status().message());
+    if (!header.ok() && header.status().code() == StatusCode::unsupported) {
+        files_.close(file);
+        return degrade(header.status().with_context(found.path).message());
+    }
+    if (!header.ok() && header.status().code() == StatusCode::not_found) {
+        // Its process ended before it had a block.
+        files_.close(file);
+        start_io({.kind = IoKind::unlink, .path = found.path}, [](std::int64_t) {});
+        return;
+    }
+    if (!header.ok()) return refuse(header.status().message());
+    if (header->pool != pool_.uuid) return refuse("it is of another pool");
+    Segment segment;
+    segment.id = *id;
+    segment.traffic_class = header->traffic_class;
+    segment.bucket_start_ms = header->bucket_start_unix_ms;
+    segment.expiry_ms = header->expiry_unix_ms;
+    if (header->id != *id || path_of(segment) != found.path || header->slots != geometry_.slots ||
+        header->slot_bytes != geometry_.slot_bytes) {
+        return refuse("its header names another file or another size of block");
+    }
+    segment.file = file;
+    segment.scrubbed_ms = wall_ms_;
+    const Handle handle = new_handle();
+    segments_[handle] = segment;
+    Segment& adopted = segments_[handle];
+    recent_files_.push_front(handle);
+    adopted.recent = recent_files_.begin();
+    measure(adopted);
+    pool_.epoch = std::max(pool_.epoch, (*id >> 32) + 1);
+    const auto entries =
+        read_footer(head.subspan(std::min<std::size_t>(kPoolPageBytes, head.size())), geometry_,
+                    {pool_low_bytes(pool_.uuid), *id, 0});
+    if (!entries.ok()) {
+        adopted.state = Segment::State::sealing;  // its slots are read next
+        return;
+    }
+    add_entries(handle, *entries);
+    adopted.state = Segment::State::sealed;
+    by_expiry_.emplace(adopted.expiry_ms, handle);
+    close_file(adopted);
+}
+
+// Of two copies the one that lives longer is found.
+void EmbeddedCore::add_entries(Handle handle, const std::vector<FooterEntry>& entries) {
+    Segment& segment = segments_[handle];
+    if (segment.expiry_ms <= wall_ms_) return;
+    for (std::size_t slot = 0; slot < entries.size(); ++slot) {
+        if ((entries[slot].flags & kFooterPresent) == 0) continue;
+        if (const auto old = index_.find(entries[slot].key)) {
+            Segment& other = segments_[old->segment];
+            if (std::pair(other.expiry_ms, other.id) > std::pair(segment.expiry_ms, segment.id))
+                continue;
+            --other.live;
+        }
+        index_.put(entries[slot].key,
+                   {.segment = handle, .slot = static_cast<std::uint16_t>(slot)});
+        ++segment.live;
+    }
+}
+
+// A segment whose writer ended: its trailers say what it holds. It is sealed at once.
+void EmbeddedCore::scan_unsealed(Handle handle) {
+    Segment& segment = segments_[handle];
+    const std::int64_t from = geometry_.payload_bytes / kPoolPageBytes * kPoolPageBytes;
+    const std::int64_t bytes = geometry_.slot_bytes - from;
+    segment.entries.assign(static_cast<std::size_t>(geometry_.slots), {});
+    segment.footer_kept = true;
+    segment.retired = true;
+    std::size_t in_flight = 0;
+    for (std::int64_t slot = 0; slot < geometry_.slots; ++slot) {
+        const auto tail = aligned_bytes(bytes);
+        ++in_flight;
+        start_io({.kind = IoKind::read,
+                  .file = segment.file,
+                  .offset = geometry_.slot_offset(slot) + from,
+                  .bytes = bytes,
+                  .data = tail.get()},
+                 [&, tail, slot](std::int64_t result) {
+                     --in_flight;
+                     if (result != bytes) return;
+                     SlotFault fault = SlotFault::none;
+                     const auto trailer = read_trailer(
+                         std::span(tail.get(), static_cast<std::size_t>(bytes))
+                             .subspan(static_cast<std::size_t>(geometry_.payload_bytes - from)),
+                         fault);
+                     const SlotPlace place{pool_low_bytes(pool_.uuid), segment.id,
+                                           static_cast<std::uint32_t>(slot)};
+                     if (!trailer.ok() || trailer->place != place ||
+                         trailer->payload_bytes != geometry_.payload_bytes)
+                         return;
+                     segment.entries[static_cast<std::size_t>(slot)] = footer_entry(*trailer);
+                     segment.next_slot =
+                         std::max(segment.next_slot, static_cast<std::uint32_t>(slot) + 1);
+                 });
+        while (in_flight >= kReadsAtATime)
+            take_completions(50'000);
+    }
+    while (in_flight > 0)
+        take_completions(50'000);
+    add_entries(handle, segment.entries);
+    segment.state = Segment::State::open;
+    seal_if_quiet(handle);
+}
+
+}  // namespace fathom
