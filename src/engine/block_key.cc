@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -26,6 +28,7 @@ void put_field(std::string& out, std::uint16_t tag, std::string_view value) {
 
 // One bit a token; nothing when no token of the block lies in an image.
 std::string image_bits(const KeyedTokens& tokens, std::int64_t begin) {
+    if (static_cast<std::int64_t>(tokens.in_image.size()) <= begin) return {};
     std::string bits(kPageTokens / 8, '\0');
     bool any = false;
     for (std::int64_t i = 0; i < kPageTokens; ++i) {
@@ -58,11 +61,11 @@ std::string extras(const KeyedTokens& tokens, std::int64_t begin, bool replayed)
 
 // u32le(index) || 128 × u32le(token)
 std::string numbered_tokens(const KeyedTokens& tokens, std::int64_t index) {
-    std::string text;
-    text.reserve(4 + 4 * kPageTokens);
-    put_le(text, static_cast<std::uint32_t>(index));
-    for (std::int64_t i = (index - 1) * kPageTokens; i < index * kPageTokens; ++i)
-        put_le(text, static_cast<std::uint32_t>(tokens.ids[static_cast<std::size_t>(i)]));
+    static_assert(sizeof(TokenId) == 4 && std::endian::native == std::endian::little);
+    const auto number = static_cast<std::uint32_t>(index);
+    std::string text(4 + 4 * kPageTokens, '\0');
+    std::memcpy(text.data(), &number, 4);
+    std::memcpy(text.data() + 4, tokens.ids.data() + (index - 1) * kPageTokens, 4 * kPageTokens);
     return text;
 }
 

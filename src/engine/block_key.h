@@ -30,16 +30,24 @@
 namespace fathom {
 
 // Fields of a namespace description, in the order of their tags. A field that is absent differs
-// from one that is empty. Tags below 7 name a model; a store within one process has only one.
+// from one that is empty. kv_identity.h makes those that name a model; a store within one process
+// has only one and does without.
 enum class NamespaceTag : std::uint16_t {
     format = 1,
+    model_id = 2,
+    weights = 3,
+    tokenizer = 4,
+    chat_template = 5,
+    adapter = 6,
     kv_layout = 7,
     kv_formats = 8,
     block_tokens = 9,
     numerics = 10,
+    parallel_layout = 11,
     share_group = 12,
     cache_salt = 13,
     one_request = 14,  // never stored beyond it
+    attention = 15,
 };
 struct NamespaceField {
     NamespaceTag tag{};
