@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/queue.h"
+#include "pool/call_end.h"
 #include "pool/mem_blocks.h"
 #include "pool/prefix_search.h"
 #include "pool/store_thread.h"
@@ -14,35 +15,6 @@ namespace fathom {
 namespace {
 
 constexpr int kBlocksATurn = 16;
-
-enum class End { complete, deadline, cancelled, closed, busy };
-
-Status end_status(End end) {
-    switch (end) {
-        case End::complete:
-            break;
-        case End::deadline:
-            return Status(StatusCode::deadline_exceeded, "the pool did not answer in time");
-        case End::cancelled:
-            return Status(StatusCode::cancelled, "the call was cancelled");
-        case End::closed:
-            return Status(StatusCode::unavailable, "the pool is closed");
-        case End::busy:
-            return Status(StatusCode::resource_exhausted, "the pool runs too many calls");
-    }
-    return {};
-}
-
-GetStatus unread(End end) {
-    if (end == End::deadline) return GetStatus::timeout;
-    return end == End::cancelled ? GetStatus::cancelled : GetStatus::miss;
-}
-
-PutOutcome unwritten(End end) {
-    if (end == End::deadline) return PutOutcome::timeout;
-    if (end == End::busy) return PutOutcome::busy;
-    return end == End::cancelled ? PutOutcome::cancelled : PutOutcome::failed;
-}
 
 // A call on its way through the owner's thread, block by block.
 class Call : public StoreOp {
@@ -54,14 +26,14 @@ class Call : public StoreOp {
     bool turn(MemBlocks& blocks, const Clock& clock) {
         for (int i = 0; i < kBlocksATurn; ++i) {
             const std::int64_t now_us = clock.now_us();
-            if (next_ == blocks_) return finish(End::complete);
-            if (cancelled_.load(std::memory_order_relaxed)) return finish(End::cancelled);
-            if (now_us >= deadline_.at_us) return finish(End::deadline);
+            if (next_ == blocks_) return finish(CallEnd::complete);
+            if (cancelled_.load(std::memory_order_relaxed)) return finish(CallEnd::cancelled);
+            if (now_us >= deadline_.at_us) return finish(CallEnd::deadline);
             step(blocks, next_++, now_us / 1000);
         }
         return false;
     }
-    bool finish(End end) {
+    bool finish(CallEnd end) {
         ended(end, next_);
         return true;
     }
@@ -71,7 +43,7 @@ class Call : public StoreOp {
   protected:
     virtual void step(MemBlocks& blocks, std::size_t index, std::int64_t now_ms) = 0;
     // Everything from block `from` on was not reached.
-    virtual void ended(End end, std::size_t from) = 0;
+    virtual void ended(CallEnd end, std::size_t from) = 0;
 
   private:
     const std::size_t blocks_;
@@ -91,7 +63,9 @@ class ExistsCall final : public Call {
     void step(MemBlocks& blocks, std::size_t index, std::int64_t now_ms) override {
         present_[index] = blocks.present(keys_[index], now_ms);
     }
-    void ended(End end, std::size_t) override { done_(std::move(present_), end_status(end)); }
+    void ended(CallEnd end, std::size_t) override {
+        done_(std::move(present_), call_end_status(end));
+    }
 
     const std::vector<BlockKey> keys_;
     std::vector<bool> present_;
@@ -108,7 +82,7 @@ class PrefixCall final : public Call {
         found_ = search_prefix(chain_.size(),
                                [&](std::size_t i) { return blocks.present(chain_[i], now_ms); });
     }
-    void ended(End end, std::size_t) override { done_(found_, end_status(end)); }
+    void ended(CallEnd end, std::size_t) override { done_(found_, call_end_status(end)); }
 
     const std::vector<BlockKey> chain_;
     std::size_t found_ = 0;
@@ -130,10 +104,10 @@ class GetCall final : public Call {
         if (result_.leading_hits == index && result_.blocks[index] == GetStatus::hit)
             ++result_.leading_hits;
     }
-    void ended(End end, std::size_t from) override {
+    void ended(CallEnd end, std::size_t from) override {
         for (; from < requests_.size(); ++from)
-            result_.blocks[from] = unread(end);
-        result_.status = end_status(end);
+            result_.blocks[from] = unread_block(end);
+        result_.status = call_end_status(end);
         calls_.done(std::move(result_));
         if (calls_.released) calls_.released();
     }
@@ -166,10 +140,10 @@ class PutCall final : public Call {
         result_.blocks[index] = blocks.write(requests_[index], options_, now_ms, cause);
         if (result_.status.ok()) result_.status = cause;
     }
-    void ended(End end, std::size_t from) override {
+    void ended(CallEnd end, std::size_t from) override {
         for (; from < requests_.size(); ++from)
-            result_.blocks[from] = unwritten(end);
-        if (result_.status.ok()) result_.status = end_status(end);
+            result_.blocks[from] = unwritten_block(end);
+        if (result_.status.ok()) result_.status = call_end_status(end);
         calls_.done(std::move(result_));
         if (calls_.released) calls_.released();
     }
@@ -192,7 +166,7 @@ class MemStore::Owner {
         const bool busy = running_.fetch_add(1) >= options.calls_max;
         thread_.post([this, call, busy] {
             if (busy || closing_) {
-                call->finish(busy ? End::busy : End::closed);
+                call->finish(busy ? CallEnd::busy : CallEnd::closed);
                 running_.fetch_sub(1);
                 return;
             }
@@ -233,7 +207,7 @@ class MemStore::Owner {
         const std::shared_ptr<Call> call = std::move(active_.front());
         active_.pop_front();
         const bool late = closing_ && clock_.now_us() >= close_by_.at_us;
-        if (late ? call->finish(End::cancelled) : call->turn(blocks_, clock_)) {
+        if (late ? call->finish(CallEnd::cancelled) : call->turn(blocks_, clock_)) {
             running_.fetch_sub(1);
         } else {
             active_.push_back(call);
@@ -266,7 +240,7 @@ class DropCall final : public Call {
 
   private:
     void step(MemBlocks&, std::size_t, std::int64_t) override { drop_(); }
-    void ended(End end, std::size_t) override { done_(end_status(end)); }
+    void ended(CallEnd end, std::size_t) override { done_(call_end_status(end)); }
 
     const std::function<void()> drop_;
     const std::function<void(Status)> done_;

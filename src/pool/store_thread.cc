@@ -12,6 +12,13 @@ void StoreThread::stop() {
     if (thread_.joinable()) thread_.join();
 }
 
+void StoreThread::drain() {
+    BoundedQueue<bool> drained(1);
+    post([&drained] { drained.try_push(true); });
+    while (!drained.pop(kIdleUs)) {
+    }
+}
+
 StoreThread::Timer StoreThread::at(std::int64_t due_us, Task task) {
     FATHOM_CHECK(on_thread());
     const Timer timer{due_us, timers_made_++};

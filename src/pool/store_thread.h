@@ -30,6 +30,8 @@ class StoreThread {
     // Any thread. The queue has no limit of its own: a store limits its calls, and a call posts a
     // few tasks.
     void post(Task task) { tasks_.try_push(std::move(task)); }
+    // Waits until everything has run that was posted before. Not on the thread.
+    void drain();
     // Ends the thread as the destructor does, for owners whose tasks use what is destroyed first.
     void stop();
 

@@ -28,10 +28,10 @@ class MemRig : public StoreRig {
 
   protected:
     Result<std::unique_ptr<MemStore>> open_memory(std::int64_t payload_bytes) {
-        FATHOM_ASSIGN(
-            std::unique_ptr<MemStore> store,
-            MemStore::create(
-                {.payload_bytes = payload_bytes, .capacity_bytes = std::int64_t{1} << 30}, clock_));
+        FATHOM_ASSIGN(std::unique_ptr<MemStore> store,
+                      MemStore::create(
+                          {.payload_bytes = payload_bytes, .capacity_bytes = std::int64_t{1} << 30},
+                          clock()));
         memory_ = store.get();
         return store;
     }
