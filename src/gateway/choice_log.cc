@@ -20,7 +20,7 @@ TokenLogprob entry_of(TokenId token, const TokenLogprobs& logprobs) {
 
 ChoiceLog::ChoiceLog(std::shared_ptr<const Tokenizer> tokenizer, const PreparedRequest& request,
                      std::int64_t choice)
-    : request_(request), choice_(choice), parser_(request.parsing, std::move(tokenizer)) {}
+    : request_(request), choice_(choice), parser_(request.output_rules, std::move(tokenizer)) {}
 
 void ChoiceLog::begin(std::int64_t cached_tokens, Events& events) {
     const std::size_t from = events.size();

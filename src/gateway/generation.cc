@@ -96,8 +96,9 @@ Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenize
             "Invalid min_tokens value, the valid range of min_tokens is [0, {}], where max_tokens "
             "ends",
             prepared.max_tokens);
-    prepared.parsing = request.parsing;
-    prepared.parsing.stops_after_tokens = request.sampling.min_tokens;
+    ParsingOptions parsing = request.parsing;
+    parsing.stops_after_tokens = request.sampling.min_tokens;
+    prepared.output_rules = std::make_shared<const OutputRules>(parsing);
     prepared.sampling = request.sampling;
     prepared.choices = request.choices;
     prepared.stop_tokens = request.stop_tokens;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -17,6 +18,7 @@
 #include "base/result.h"
 #include "engine/types.h"
 #include "recipe/output_parser.h"
+#include "recipe/output_rules.h"
 #include "recipe/parsing_options.h"
 #include "recipe/prompt.h"
 #include "recipe/tokenizer.h"
@@ -74,7 +76,9 @@ struct GenerationLimits {
 
 struct PreparedRequest {
     std::vector<TokenId> prompt;
-    ParsingOptions parsing = raw_output();
+    // One for all choices; never null.
+    std::shared_ptr<const OutputRules> output_rules =
+        std::make_shared<const OutputRules>(raw_output());
     SamplingParams sampling;
     std::int64_t choices = 1;
     std::int64_t max_tokens = 16;

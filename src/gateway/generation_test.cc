@@ -68,7 +68,7 @@ TEST(Prepare, FillsAHoleWithTheTokensOfTheTemplate) {
 TEST(Prepare, StopSequencesWaitForMinTokens) {
     GenerationRequest request = raw("a");
     request.sampling.min_tokens = 3;
-    EXPECT_EQ(prepared(request)->parsing.stops_after_tokens, 3);
+    EXPECT_EQ(prepared(request)->output_rules->stops_after_tokens(), 3);
 }
 
 struct Refusal {

@@ -10,14 +10,6 @@ namespace fathom {
 
 namespace {
 
-OutputPattern text_pattern(std::string text) {
-    return {.kind = OutputPattern::Kind::text, .text = std::move(text)};
-}
-
-OutputPattern after_newlines(std::string text) {
-    return {.kind = OutputPattern::Kind::text_after_newlines, .text = std::move(text)};
-}
-
 // The name in ` "name" string=" ` or ` name string=" `, which stands before the kind of a value.
 std::string_view parameter_name(std::string_view attributes) {
     const bool quoted = attributes.starts_with('"');
@@ -35,145 +27,20 @@ std::string_view behind(std::string_view text, char mark) {
 
 OutputParser::OutputParser(const ParsingOptions& options,
                            std::shared_ptr<const Tokenizer> tokenizer)
-    : tokenizer_(std::move(tokenizer)), valid_arguments_(options.valid_arguments) {
+    : OutputParser(std::make_shared<const OutputRules>(options), std::move(tokenizer)) {}
+
+OutputParser::OutputParser(std::shared_ptr<const OutputRules> rules,
+                           std::shared_ptr<const Tokenizer> tokenizer)
+    : rules_(std::move(rules)),
+      stops_act_(rules_->stops_after_tokens() == 0),
+      tokenizer_(std::move(tokenizer)) {
     if (tokenizer_ != nullptr) detokenizer_.emplace(tokenizer_);
-    const bool stops_wait = options.stops_after_tokens > 0;
-    if (stops_wait) late_stops_ = options;
-    add_content_stages(options, !stops_wait);
-    if (options.parse_tool_calls || options.starts_in_tool_calls) add_tool_stages(options);
-    add_stage(Stage::done, Unmatched::skip, {});
-    thinking_ = options.thinking_initial_stage != ThinkingStage::none;
-    switch (options.thinking_initial_stage) {
-        case ThinkingStage::none:
-            stage_ = Stage::common_lead;
-            break;
-        case ThinkingStage::reasoning_start:
-            stage_ = Stage::reasoning_lead;
-            break;
-        case ThinkingStage::reasoning_continuation:
-            stage_ = Stage::reasoning;
-            break;
-        case ThinkingStage::content_continuation:
-            stage_ = Stage::common;
-            break;
-    }
-    if (options.starts_in_tool_calls) stage_ = Stage::tool_calls;
+    enter(rules_->first_stage());
 }
 
-void OutputParser::add_stage(Stage stage, Unmatched unmatched, std::vector<Branch> branches) {
-    std::vector<OutputPattern> patterns;
-    for (const Branch& branch : branches)
-        patterns.push_back(branch.pattern);
-    StageRules& rules = rules_[static_cast<std::size_t>(stage)];
-    rules.unmatched = unmatched;
-    rules.branches = std::move(branches);
-    rules.matcher = OutputMatcher(patterns);
-}
-
-void OutputParser::add_content_stages(const ParsingOptions& options, bool with_stops) {
-    std::vector<Branch> stops;
-    for (const std::string& stop : options.stop_sequences) {
-        if (with_stops && !stop.empty())
-            stops.push_back({text_pattern(stop), Action::stop, Stage::done, stop});
-    }
-    std::vector<Branch> tools;
-    if (options.parse_tool_calls) {
-        tools.push_back({after_newlines("<" + options.dsml), Action::skip, Stage::tool_calls});
-    }
-    const auto leading = [](Stage again) {
-        return Branch{{.kind = OutputPattern::Kind::leading_newline}, Action::skip_newline, again};
-    };
-    const Branch stray_end{text_pattern(options.thinking_end), Action::skip, Stage::common};
-    const Branch thinking_end{after_newlines(options.thinking_end), Action::skip,
-                              Stage::common_lead};
-
-    std::vector<Branch> common = stops;
-    if (options.parse_json_output) {
-        common = {{text_pattern("```json\n"), Action::skip, Stage::json},
-                  {text_pattern("```\n"), Action::skip, Stage::json},
-                  {text_pattern("{"), Action::content, Stage::json, "{"},
-                  {text_pattern("["), Action::content, Stage::json, "["}};
-    }
-    common.insert(common.end(), tools.begin(), tools.end());
-    std::vector<Branch> common_lead = common;
-    common_lead.push_back(leading(Stage::common_lead));
-    common.push_back(stray_end);
-    common_lead.push_back(stray_end);
-    const Unmatched shown = options.parse_json_output ? Unmatched::space : Unmatched::content;
-    add_stage(Stage::common, shown, std::move(common));
-    add_stage(Stage::common_lead, shown, std::move(common_lead));
-
-    std::vector<Branch> json = std::move(stops);
-    json.push_back({text_pattern("\n```"), Action::skip, Stage::json_end});
-    add_stage(Stage::json, Unmatched::content, std::move(json));
-    add_stage(Stage::json_end, Unmatched::space, tools);
-
-    std::vector<Branch> reasoning_lead = tools;
-    reasoning_lead.push_back(leading(Stage::reasoning_lead));
-    reasoning_lead.push_back(thinking_end);
-    std::vector<Branch> reasoning = std::move(tools);
-    reasoning.push_back(thinking_end);
-    add_stage(Stage::reasoning_lead, Unmatched::reasoning, std::move(reasoning_lead));
-    add_stage(Stage::reasoning, Unmatched::reasoning, std::move(reasoning));
-}
-
-void OutputParser::add_tool_stages(const ParsingOptions& options) {
-    const std::string close = "</" + options.dsml;
-    const auto skip = [](std::string pattern, Stage next) {
-        return Branch{text_pattern(std::move(pattern)), Action::skip, next};
-    };
-    add_stage(Stage::tool_calls, Unmatched::skip,
-              {skip("invoke name=\"", Stage::tool_name), skip(close + "tool_calls>", Stage::done),
-               skip(close + " calls>", Stage::done)});
-    add_stage(Stage::tool_name, Unmatched::name,
-              {{text_pattern("\""), Action::tool_name, Stage::arguments_first}});
-    if (options.valid_arguments) {
-        add_valid_parameter_stages(close);
-    } else {
-        add_parameter_stages(close);
-    }
-}
-
-void OutputParser::add_parameter_stages(const std::string& close) {
-    const auto label = [](std::string pattern, std::string text, Stage next) {
-        return Branch{text_pattern(std::move(pattern)), Action::arguments, next, std::move(text)};
-    };
-    const auto skip = [](std::string pattern, Stage next) {
-        return Branch{text_pattern(std::move(pattern)), Action::skip, next};
-    };
-    add_stage(Stage::arguments_first, Unmatched::skip,
-              {label("parameter name=", "{", Stage::parameter_name),
-               label(close, "{}", Stage::tool_calls)});
-    add_stage(Stage::arguments, Unmatched::skip,
-              {label("parameter name=", ", ", Stage::parameter_name),
-               label(close, "}", Stage::tool_calls)});
-    add_stage(Stage::parameter_name, Unmatched::raw, {label(" ", ": ", Stage::parameter_type)});
-    add_stage(Stage::parameter_type, Unmatched::skip,
-              {label("true\">", "\"", Stage::string_value), skip("false\">", Stage::raw_value)});
-    add_stage(Stage::string_value, Unmatched::escaped, {label(close, "\"", Stage::arguments)});
-    add_stage(Stage::raw_value, Unmatched::raw, {skip(close, Stage::arguments)});
-}
-
-// The same, but a parameter begins to be shown only when its kind is known.
-void OutputParser::add_valid_parameter_stages(const std::string& close) {
-    const auto branch = [](std::string pattern, Action action, Stage next, std::string text = "") {
-        return Branch{text_pattern(std::move(pattern)), action, next, std::move(text)};
-    };
-    const std::string begin = "parameter name=";
-    add_stage(Stage::arguments_first, Unmatched::skip,
-              {branch(begin, Action::begin_parameter, Stage::parameter_name, "{"),
-               branch(close, Action::arguments, Stage::tool_calls, "{}")});
-    add_stage(Stage::arguments, Unmatched::skip,
-              {branch(begin, Action::begin_parameter, Stage::parameter_name, ", "),
-               branch(close, Action::arguments, Stage::tool_calls, "}")});
-    add_stage(Stage::parameter_name, Unmatched::collect,
-              {branch("true\">", Action::text_parameter, Stage::string_value),
-               branch("false\">", Action::json_parameter, Stage::raw_value),
-               branch(close, Action::untyped_parameter, Stage::arguments)});
-    add_stage(Stage::string_value, Unmatched::escaped,
-              {branch(close, Action::arguments, Stage::arguments, "\"")});
-    add_stage(Stage::raw_value, Unmatched::collect,
-              {branch(close, Action::json_value, Stage::arguments)});
+void OutputParser::enter(Stage stage) {
+    stage_ = stage;
+    matcher_.begin(rules().patterns);
 }
 
 void OutputParser::start(const ReadyChunk& chunk, Events& events) {
@@ -232,7 +99,7 @@ void OutputParser::push(BackendFinish reason, Events& events) {
     start({}, events);
     decide_unmatched(received_);
     if (!shares_.empty()) give_logprobs(shares_.back(), shares_.back().logprobs.size());
-    if (reason == BackendFinish::stop && valid_arguments_) {
+    if (reason == BackendFinish::stop && rules_->valid_arguments()) {
         std::string rest = missing_end();
         if (!rest.empty())
             pending_.push_back(
@@ -249,40 +116,35 @@ void OutputParser::push(BackendFinish reason, Events& events) {
 }
 
 // From here on stop sequences act. What was held as the beginning of a match is to be read again.
-std::string OutputParser::begin_stops() {
-    const bool in_content = stage_ <= Stage::reasoning;
-    const std::size_t held = in_content ? rules().matcher.partial() : 0;
-    if (in_content && !rules().matcher.is_fresh()) {
-        if (stage_ == Stage::common_lead) stage_ = Stage::common;
-        if (stage_ == Stage::reasoning_lead) stage_ = Stage::reasoning;
+void OutputParser::begin_stops() {
+    stops_act_ = true;
+    if (stage_ > Stage::reasoning) return;
+    received_ -= matcher_.partial();
+    Stage stage = stage_;
+    if (!matcher_.is_fresh()) {
+        if (stage == Stage::common_lead) stage = Stage::common;
+        if (stage == Stage::reasoning_lead) stage = Stage::reasoning;
     }
-    add_content_stages(*late_stops_, true);
-    late_stops_.reset();
-    received_ -= held;
-    return text_.substr(text_.size() - held);
+    enter(stage);
 }
 
 void OutputParser::read(std::string_view text, std::int64_t tokens, Share share, Events& events) {
     start({}, events);
     completion_tokens_ += tokens;
     if (text.empty()) return;
-    share.end = received_ + text.size();
-    std::string again;
-    if (late_stops_ && completion_tokens_ > late_stops_->stops_after_tokens) {
-        again = begin_stops().append(text);
-    }
+    const std::uint64_t end = received_ + text.size();
+    share.end = end;
+    if (!stops_act_ && completion_tokens_ > rules_->stops_after_tokens()) begin_stops();
     text_ += text;
     shares_.push_back(std::move(share));
-    if (!again.empty()) text = again;
-    while (!text.empty() && stop_sequence_.empty()) {
-        StageRules& current = rules();
-        const OutputMatcher::Scan scan = current.matcher.feed(text);
-        text.remove_prefix(scan.fed);
+    while (received_ < end && stop_sequence_.empty()) {
+        const OutputMatcher::Scan scan =
+            matcher_.feed(std::string_view(text_).substr(received_ - text_begin_));
         received_ += scan.fed;
         if (scan.pattern >= 0) {
-            match(current.branches[static_cast<std::size_t>(scan.pattern)], scan.length);
+            match(rules().branches[static_cast<std::size_t>(scan.pattern)], scan.length);
         } else {
-            decide_unmatched(received_ - current.matcher.partial());
+            decide_unmatched(received_ - matcher_.partial());
         }
     }
     if (!stop_sequence_.empty()) {
@@ -416,8 +278,7 @@ void OutputParser::match(const Branch& branch, std::size_t length) {
     Pending event{.chunk_end = shares_.front().end, .match_end = received_};
     decided_ = received_;
     ++segment_;
-    stage_ = branch.next;
-    rules().matcher.reset();
+    enter(branch.next);
     std::optional<OutputEvent> shown = event_of(branch);
     if (!shown) return;
     event.event = *std::move(shown);
@@ -510,7 +371,7 @@ void OutputParser::release(bool all, Events& events) {
 
 void OutputParser::emit(OutputEvent event, Events& events) {
     event.completion_tokens = completion_tokens_;
-    if (thinking_ && reads_tokens_) event.reasoning_tokens = reasoning_tokens_;
+    if (rules_->thinking() && reads_tokens_) event.reasoning_tokens = reasoning_tokens_;
     events.push_back(std::move(event));
 }
 

@@ -4,7 +4,7 @@
 //   chunks ── Detokenizer (ids only) ──> text ── stages and their patterns ──> pieces ──> events
 //
 // The parser is always in one stage (in reasoning, in content, in a parameter's value, …). A stage
-// has patterns that lead to the next one (output_matcher.h) and says what becomes of other text.
+// has patterns that lead to the next one and says what becomes of other text (output_rules.h).
 // Text of one chunk in one stage is a piece and gives one event; a match may give one too.
 //
 // Joined, the events do not depend on how the text was cut into chunks, except for the number of
@@ -22,7 +22,6 @@
 // beginning of a match, and whole chunks around it. One owner.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -37,6 +36,7 @@
 #include "base/result.h"
 #include "recipe/detokenizer.h"
 #include "recipe/output_matcher.h"
+#include "recipe/output_rules.h"
 #include "recipe/parsing_options.h"
 #include "recipe/tokenizer.h"
 
@@ -93,6 +93,9 @@ class OutputParser {
     // A tokenizer is needed for token chunks only.
     explicit OutputParser(const ParsingOptions& options,
                           std::shared_ptr<const Tokenizer> tokenizer = nullptr);
+    // With rules that several parsers share, such as those of all answers to one prompt.
+    explicit OutputParser(std::shared_ptr<const OutputRules> rules,
+                          std::shared_ptr<const Tokenizer> tokenizer = nullptr);
 
     using Events = std::vector<OutputEvent>;
     // Each appends the events that this chunk releases. Once finished() all chunks are ignored.
@@ -108,61 +111,10 @@ class OutputParser {
     bool finished() const { return finished_; }
 
   private:
-    enum class Stage : std::uint8_t {
-        common_lead,  // content whose leading line feeds are dropped
-        common,
-        json,
-        json_end,
-        reasoning_lead,
-        reasoning,
-        tool_calls,
-        tool_name,
-        arguments_first,  // no parameter yet
-        arguments,
-        parameter_name,
-        parameter_type,
-        string_value,
-        raw_value,
-        done,
-    };
-    static constexpr std::size_t kStages = static_cast<std::size_t>(Stage::done) + 1;
-    // What becomes of bytes that belong to no match.
-    enum class Unmatched : std::uint8_t {
-        skip,
-        content,
-        space,
-        reasoning,
-        name,
-        raw,
-        escaped,
-        collect,  // for a later match
-    };
-    // What a match does.
-    enum class Action : std::uint8_t {
-        skip,
-        skip_newline,
-        stop,
-        content,
-        arguments,
-        tool_name,
-        // With valid arguments:
-        begin_parameter,
-        text_parameter,     // its name is whole, and its value is a text
-        json_parameter,     // …, and its value claims to be JSON
-        json_value,         // that is whole
-        untyped_parameter,  // one that does not say its kind, whole: its value is a text
-    };
-    struct Branch {
-        OutputPattern pattern;
-        Action action = Action::skip;
-        Stage next = Stage::done;
-        std::string label = {};  // text of the event, if the action gives one
-    };
-    struct StageRules {
-        Unmatched unmatched = Unmatched::skip;
-        std::vector<Branch> branches = {};
-        OutputMatcher matcher = {};
-    };
+    using Stage = OutputRules::Stage;
+    using Unmatched = OutputRules::Unmatched;
+    using Action = OutputRules::Action;
+    using Branch = OutputRules::Branch;
     // The part of a chunk that is not decided yet. Positions count bytes of the whole output.
     struct Share {
         std::uint64_t end = 0;                       // of the chunk; identifies it
@@ -179,13 +131,8 @@ class OutputParser {
         std::uint64_t match_end = 0;  //   something behind the match is decided (matches)
     };
 
-    void add_stage(Stage stage, Unmatched unmatched, std::vector<Branch> branches);
-    void add_content_stages(const ParsingOptions& options, bool with_stops);
-    std::string begin_stops();
-    void add_tool_stages(const ParsingOptions& options);
-    void add_parameter_stages(const std::string& close);
-    void add_valid_parameter_stages(const std::string& close);
-
+    void enter(Stage stage);
+    void begin_stops();
     void start(const ReadyChunk& chunk, Events& events);
     void read(std::string_view text, std::int64_t tokens, Share share, Events& events);
     void decide_unmatched(std::uint64_t until);
@@ -204,11 +151,12 @@ class OutputParser {
     void emit(OutputEvent event, Events& events);
     void finish(OutputFinish finish, std::string stop_sequence, Events& events);
 
-    StageRules& rules() { return rules_[static_cast<std::size_t>(stage_)]; }
+    const OutputRules::StageRules& rules() const { return rules_->stage(stage_, stops_act_); }
 
-    std::array<StageRules, kStages> rules_;
-    std::optional<ParsingOptions> late_stops_ = {};  // until their stop sequences act
+    std::shared_ptr<const OutputRules> rules_;
+    bool stops_act_;
     Stage stage_ = Stage::common_lead;
+    OutputMatcher matcher_ = {};  // of the current stage
     std::shared_ptr<const Tokenizer> tokenizer_;
     std::optional<Detokenizer> detokenizer_ = {};
     // Of ids that the detokenizer holds.
@@ -225,11 +173,9 @@ class OutputParser {
 
     std::string tool_name_ = {};
     bool called_tool_ = false;
-    bool valid_arguments_;
     std::string parameter_ = {};  // what stands before the value that is being collected
     std::string collected_ = {};
     std::string stop_sequence_ = {};  // not empty: found
-    bool thinking_ = false;
     bool started_ = false;
     bool finished_ = false;
     std::int64_t completion_tokens_ = 0;

@@ -324,9 +324,9 @@ TEST(OutputParser, RefusesIdsWithoutATokenizerAndUnpairedLogprobs) {
     const std::vector<TokenId> ids{1, 2};
     const std::vector<TokenLogprob> one{{.id = 1}};
     OutputParser::Events events;
-    OutputParser blind({});
+    OutputParser blind(ParsingOptions{});
     EXPECT_EQ(blind.push(TokenChunk{.ids = ids}, events).code(), StatusCode::invalid_argument);
-    OutputParser parser({}, tiny_tokenizer());
+    OutputParser parser(ParsingOptions{}, tiny_tokenizer());
     EXPECT_EQ(parser.push(TokenChunk{.ids = ids, .logprobs = one}, events).code(),
               StatusCode::invalid_argument);
     EXPECT_TRUE(events.empty());

@@ -90,7 +90,7 @@ TEST(Answers, ChatChoicesHaveTheirIndexAndOneUsage) {
     AnswerSettings settings = settings_of(true);
     settings.thinking = ThinkingStage::none;
     const auto choice_events = [](std::int64_t choice, std::string_view text) {
-        OutputParser parser({});
+        OutputParser parser(ParsingOptions{});
         OutputParser::Events events;
         parser.push(ReadyChunk{.prompt_tokens = 10, .prompt_cache_hit_tokens = 4}, events);
         parser.push(TextChunk{.content = text, .content_tokens = 3}, events);
