@@ -23,6 +23,10 @@ inline ParsingOptions options_of(std::uint8_t flags, std::uint8_t stops) {
                            .starts_in_tool_calls = (flags & 6) == 6,
                            .parse_json_output = (flags & 8) != 0,
                            .thinking_initial_stage = static_cast<ThinkingStage>(flags >> 4 & 3)};
+    if ((flags & 0x40) != 0) {
+        options.dsml_recovery = DsmlRecovery::orphan_invoke;
+        options.tool_names = {"f", "get_weather"};
+    }
     options.valid_arguments = (stops & 0x80) != 0;
     for (std::size_t i = 0; i < kStops.size(); ++i) {
         if ((stops >> i & 1) != 0) options.stop_sequences.push_back(kStops[i]);

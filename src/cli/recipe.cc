@@ -45,6 +45,8 @@ const CommandSpec kSpec = {
                 {"--tools", "recipe.tools"},
                 {"--json-mode", "recipe.json_mode"},
                 {"--stop", "recipe.stop"},
+                {"--dsml-recovery", "recipe.dsml_recovery"},
+                {"--tool-name", "recipe.tool_names"},
                 {"--profile", "recipe.profile"},
                 {"--update", "recipe.update"},
                 {"--low-detail", "recipe.low_detail"},
@@ -54,11 +56,11 @@ const CommandSpec kSpec = {
 
 struct Recipe {
     std::string protocol = "chat", tokenizer, dialect = "v41", thinking = "on";
-    std::string profile = "open";
+    std::string profile = "open", dsml_recovery = "off";
     bool special = false, tools = true, json_mode = false, json = false, update = false;
     bool low_detail = false;
     std::string out;
-    std::vector<std::string> stop;
+    std::vector<std::string> stop, tool_names;
 };
 
 Result<std::string> read_input(const std::vector<std::string>& words) {
@@ -192,6 +194,9 @@ Status parse(const std::string& text, const Recipe& recipe) {
     options.thinking_initial_stage =
         recipe.thinking == "on" ? ThinkingStage::reasoning_start : ThinkingStage::none;
     options.stop_sequences = recipe.stop;
+    if (recipe.dsml_recovery == "orphan_invoke")
+        options.dsml_recovery = DsmlRecovery::orphan_invoke;
+    options.tool_names = recipe.tool_names;
     OutputParser parser(options);
     OutputParser::Events events;
     parser.push(TextChunk{.content = text, .content_tokens = 0}, events);
@@ -255,6 +260,11 @@ int run_recipe(const std::vector<std::string>& args) {
     schema.add("recipe.tools", &recipe.tools, "parse: tool calls are recognised");
     schema.add("recipe.json_mode", &recipe.json_mode, "parse: only the JSON of the content");
     schema.add("recipe.stop", &recipe.stop, "parse: a stop sequence; may be repeated");
+    schema.add_choice("recipe.dsml_recovery", &recipe.dsml_recovery, {"off", "orphan_invoke"},
+                      "parse: damaged calls outside of a block, as codec.dsml_recovery; they need "
+                      "--tool-name");
+    schema.add("recipe.tool_names", &recipe.tool_names,
+               "parse: a tool of the request, for --dsml-recovery; may be repeated");
     schema.add_choice("recipe.profile", &recipe.profile, {"open", "reference"},
                       "render: what is accepted, docs/codec_profiles.md");
     schema.add("recipe.update", &recipe.update,

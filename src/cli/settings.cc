@@ -116,6 +116,13 @@ void bind_codec(Settings::Codec& codec, ConfigSchema& schema) {
     schema.add_choice("codec.server_tools", &codec.server_tools, {"protocol", "drop", "reject"},
                       "tools that a server runs itself, such as web search; protocol: Responses "
                       "drops them, Messages rejects them");
+    schema.add_choice("codec.dsml_recovery", &codec.dsml_recovery, {"off", "orphan_invoke"},
+                      "a call of a declared tool that is whole but stands outside of a block, with "
+                      "damaged tags: text, or a call (what may be one is held back, 64 KiB at "
+                      "most)");
+    schema.add_choice("codec.image_token_spelling", &codec.image_token_spelling,
+                      {"<｜image｜>", "<｜deepseek_image｜>"},
+                      "what the tokenizer calls the token that stands for an image");
 }
 
 void bind_requests(Settings& settings, ConfigSchema& schema) {
@@ -343,6 +350,8 @@ ApiOptions api_options(const Settings& settings) {
     if (from.content_specials == "recognize") to.specials = ContentSpecials::recognize;
     to.lower.default_thinking = from.default_thinking;
     if (from.missing_reasoning == "reject") to.lower.missing_reasoning = MissingReasoning::reject;
+    to.render.tokens.image = from.image_token_spelling;
+    if (from.dsml_recovery == "orphan_invoke") to.lower.dsml_recovery = DsmlRecovery::orphan_invoke;
     if (from.server_tools != "protocol") {
         const ServerTools tools =
             from.server_tools == "drop" ? ServerTools::drop : ServerTools::reject;

@@ -33,7 +33,8 @@ struct Settings {
         std::string dialect = "v41", effort_dialect = "v4_0731";
         std::string history_reasoning = "drop_without_tools";
         std::string content_specials = "plain", missing_reasoning = "fill_empty";
-        std::string server_tools = "protocol";
+        std::string server_tools = "protocol", dsml_recovery = "off";
+        std::string image_token_spelling = "<｜image｜>";
         bool default_thinking = true;
     } codec;
 

@@ -98,6 +98,7 @@ Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenize
             prepared.max_tokens);
     ParsingOptions parsing = request.parsing;
     parsing.stops_after_tokens = request.sampling.min_tokens;
+    parsing.silent_ids = {limits.eos_id};  // seen only where it does not end the answer
     prepared.output_rules = std::make_shared<const OutputRules>(parsing);
     prepared.sampling = request.sampling;
     prepared.choices = request.choices;
@@ -113,7 +114,7 @@ ParsingOptions raw_output() {
     ParsingOptions options;
     options.thinking_initial_stage = ThinkingStage::content_continuation;
     // Text is UTF-8, so it never has this byte: nothing ends a thinking section.
-    options.thinking_end = "\xff";
+    options.thinking_end.assign(1, '\xff');
     return options;
 }
 

@@ -127,6 +127,22 @@ TEST_F(OwnerTest, ReportsTextAndUsageOfAWholeAnswer) {
                                              "model_name=\"test\"} 1"));
 }
 
+TEST_F(OwnerTest, AnEndThatDoesNotEndTheAnswerCountsButHasNoText) {
+    script_->with([](Script& s) {
+        s.reply = [](auto&) {
+            return std::vector<TokenId>{'a', testing::ByteTokenizer::kEos, 'b',
+                                        testing::ByteTokenizer::kEos, 'c'};
+        };
+    });
+    GenerationRequest request = raw("x");
+    request.ignore_eos = true;
+    request.max_tokens = 5;
+    const auto got = run(request);
+    EXPECT_EQ(got->content(), "abc");
+    EXPECT_EQ(got->result->finish, GenerationFinish::length);
+    EXPECT_EQ(got->result->usage.completion_tokens, 5);
+}
+
 TEST_F(OwnerTest, EndsAtMaxTokens) {
     reply("Hello!");
     GenerationRequest request = raw("x");

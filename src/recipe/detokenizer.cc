@@ -1,12 +1,19 @@
 #include "recipe/detokenizer.h"
 
+#include <algorithm>
+
 #include "recipe/utf8_text.h"
 
 namespace fathom {
 
+std::string_view Detokenizer::bytes(TokenId id) const {
+    const bool silent = std::find(silent_.begin(), silent_.end(), id) != silent_.end();
+    return silent ? std::string_view() : tokenizer_->bytes(id);
+}
+
 Detokenizer::Piece Detokenizer::push(std::span<const TokenId> ids) {
     for (const TokenId id : ids)
-        pending_ += tokenizer_->bytes(id);
+        pending_ += bytes(id);
     pending_count_ += static_cast<std::int64_t>(ids.size());
     if (!utf8_ends_well(pending_)) return {};
     return release();

@@ -11,7 +11,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/ids.h"
 #include "recipe/tokenizer.h"
@@ -24,10 +26,14 @@ class Detokenizer {
         std::string text;              // may be empty: the id is held
         std::int64_t token_count = 0;  // ids that this text stands for
     };
-    explicit Detokenizer(std::shared_ptr<const Tokenizer> tokenizer)
-        : tokenizer_(std::move(tokenizer)) {}
+    // `silent`: ids that have no bytes here, whatever the vocabulary says.
+    explicit Detokenizer(std::shared_ptr<const Tokenizer> tokenizer,
+                         std::vector<TokenId> silent = {})
+        : tokenizer_(std::move(tokenizer)), silent_(std::move(silent)) {}
 
-    // An id outside the vocabulary has no bytes: it is held, and counted with the next text.
+    std::string_view bytes(TokenId id) const;
+
+    // An id outside the vocabulary has no bytes either: it is held, and counted with the next text.
     Piece push(TokenId id) { return push({&id, 1}); }
     // Several ids that came together give one piece: none of it while the last character is
     // incomplete or U+FFFD. Time is linear in the bytes of these ids, however many are held.
@@ -41,6 +47,7 @@ class Detokenizer {
     Piece release();
 
     std::shared_ptr<const Tokenizer> tokenizer_;  // immutable, shared with everyone who has text
+    std::vector<TokenId> silent_;
     std::string pending_;
     std::int64_t pending_count_ = 0;
 };

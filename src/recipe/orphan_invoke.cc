@@ -227,17 +227,19 @@ bool OrphanScanner::read_value(std::string_view text) {
             ++cursor_;
             continue;
         }
-        add_value(text.substr(mark_ - begin_, cursor_ - mark_));
+        if (!add_value(text.substr(mark_ - begin_, cursor_ - mark_))) return reject(cursor_);
         return enter(Place::call, size), true;
     }
 }
 
-void OrphanScanner::add_value(std::string_view value) {
+// False for a value that claims to be JSON and is not.
+bool OrphanScanner::add_value(std::string_view value) {
     if (json_value_) {
         element_.arguments += value;
-    } else {
-        append_json_string(element_.arguments, value);
+        return parse_json(value).ok();
     }
+    append_json_string(element_.arguments, value);
+    return true;
 }
 
 bool OrphanScanner::complete() {

@@ -25,6 +25,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fathom {
@@ -103,7 +104,7 @@ class OrphanScanner {
     bool skip_space(std::string_view text);
     bool reject(std::uint64_t resume);
     void enter(Place place, std::size_t bytes);
-    void add_value(std::string_view value);
+    bool add_value(std::string_view value);
     bool complete();
     std::string_view rest(std::string_view text) const { return text.substr(cursor_ - begin_); }
 

@@ -1,6 +1,7 @@
 #include "recipe/output_parser.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/core.h>
 
@@ -34,11 +35,13 @@ OutputParser::OutputParser(std::shared_ptr<const OutputRules> rules,
     : rules_(std::move(rules)),
       stops_act_(rules_->stops_after_tokens() == 0),
       tokenizer_(std::move(tokenizer)) {
-    if (tokenizer_ != nullptr) detokenizer_.emplace(tokenizer_);
+    if (tokenizer_ != nullptr) detokenizer_.emplace(tokenizer_, rules_->silent_ids());
+    if (rules_->orphans() != nullptr) orphans_.emplace(*rules_->orphans());
     enter(rules_->first_stage());
 }
 
 void OutputParser::enter(Stage stage) {
+    if (orphans_ && is_content(stage) && !is_content(stage_)) orphans_->begin(received_);
     stage_ = stage;
     matcher_.begin(rules().patterns);
 }
@@ -70,7 +73,7 @@ Status OutputParser::push(const TokenChunk& chunk, Events& events) {
     }
     reads_tokens_ = true;
     for (const TokenId id : chunk.ids)
-        held_token_bytes_.push_back(tokenizer_->bytes(id).size());
+        held_token_bytes_.push_back(detokenizer_->bytes(id).size());
     // Log probabilities pair with ids; those that come without are not made up later.
     if (held_logprobs_.size() + chunk.logprobs.size() == held_token_bytes_.size()) {
         held_logprobs_.insert(held_logprobs_.end(), chunk.logprobs.begin(), chunk.logprobs.end());
@@ -83,9 +86,8 @@ Status OutputParser::push(const TokenChunk& chunk, Events& events) {
         return {};
     }
     Share share{.logprobs = std::exchange(held_logprobs_, {})};
-    const std::uint64_t begin = received_;
-    const std::uint64_t end = begin + piece.text.size();
-    std::uint64_t at = begin;
+    std::uint64_t at = arrived();
+    const std::uint64_t end = at + piece.text.size();
     // Where bytes were replaced the text has another length; the last id ends with it anyway.
     for (const std::uint64_t bytes : std::exchange(held_token_bytes_, {}))
         share.token_ends.push_back(at = std::min(at + bytes, end));
@@ -97,6 +99,8 @@ Status OutputParser::push(const TokenChunk& chunk, Events& events) {
 void OutputParser::push(BackendFinish reason, Events& events) {
     if (finished_) return;
     start({}, events);
+    advance(true);
+    if (!stop_sequence_.empty()) return finish(OutputFinish::stop_sequence, stop_sequence_, events);
     decide_unmatched(received_);
     if (!shares_.empty()) give_logprobs(shares_.back(), shares_.back().logprobs.size());
     if (reason == BackendFinish::stop && rules_->valid_arguments()) {
@@ -132,21 +136,11 @@ void OutputParser::read(std::string_view text, std::int64_t tokens, Share share,
     start({}, events);
     completion_tokens_ += tokens;
     if (text.empty()) return;
-    const std::uint64_t end = received_ + text.size();
-    share.end = end;
+    share.end = arrived() + text.size();
     if (!stops_act_ && completion_tokens_ > rules_->stops_after_tokens()) begin_stops();
     text_ += text;
     shares_.push_back(std::move(share));
-    while (received_ < end && stop_sequence_.empty()) {
-        const OutputMatcher::Scan scan =
-            matcher_.feed(std::string_view(text_).substr(received_ - text_begin_));
-        received_ += scan.fed;
-        if (scan.pattern >= 0) {
-            match(rules().branches[static_cast<std::size_t>(scan.pattern)], scan.length);
-        } else {
-            decide_unmatched(received_ - matcher_.partial());
-        }
-    }
+    advance(false);
     if (!stop_sequence_.empty()) {
         return finish(OutputFinish::stop_sequence, stop_sequence_, events);
     }
@@ -159,6 +153,65 @@ void OutputParser::read(std::string_view text, std::int64_t tokens, Share share,
         text_.erase(0, decided_bytes);
         text_begin_ = decided_;
     }
+}
+
+// Reads all text, but for what may yet be a call outside of a block; at the end that too.
+void OutputParser::advance(bool at_end) {
+    const std::uint64_t end = arrived();
+    while (stop_sequence_.empty()) {
+        std::uint64_t until = end;
+        if (looks_for_orphans() && !at_end) {
+            orphans_->scan(text_, text_begin_);
+            until = orphans_->settled();
+        }
+        if (received_ < until) {
+            feed(until);
+        } else if (until < end && orphans_->found()) {
+            take_orphan();
+        } else {
+            return;
+        }
+    }
+}
+
+// Up to the end of a match, or to `until`.
+void OutputParser::feed(std::uint64_t until) {
+    const OutputMatcher::Scan scan =
+        matcher_.feed(std::string_view(text_).substr(received_ - text_begin_, until - received_));
+    received_ += scan.fed;
+    if (scan.pattern >= 0) {
+        match(rules().branches[static_cast<std::size_t>(scan.pattern)], scan.length);
+    } else {
+        decide_unmatched(received_ - matcher_.partial());
+    }
+}
+
+// The matcher has read what is before the element. Content behind it begins as an answer does.
+void OutputParser::take_orphan() {
+    OrphanScanner::Element element = orphans_->take();
+    decide_unmatched(element.begin);
+    settle_logprobs(share_of(element.end), Action::skip, element.end);
+    if (!pending_.empty()) pending_.back().closed = true;
+    drop_decided_shares();
+    const Pending event{.chunk_end = shares_.front().end, .match_end = element.end};
+    received_ = decided_ = element.end;
+    ++segment_;
+    enter(Stage::common_lead);
+    if (element.name.empty()) return;
+    called_tool_ = true;
+    pending_.push_back(event);
+    pending_.back().event = {.kind = OutputEvent::Kind::tool_call, .text = std::move(element.name)};
+    pending_.push_back(event);
+    pending_.back().event = {.kind = OutputEvent::Kind::arguments,
+                             .text = std::move(element.arguments)};
+}
+
+// The chunk that holds the byte before `end`.
+OutputParser::Share& OutputParser::share_of(std::uint64_t end) {
+    auto share = shares_.rbegin();
+    for (auto before = std::next(share); before != shares_.rend() && before->end >= end; ++before)
+        share = before;
+    return *share;
 }
 
 void OutputParser::drop_decided_shares() {
@@ -272,7 +325,7 @@ void OutputParser::settle_logprobs(Share& share, Action action, std::uint64_t ma
 
 void OutputParser::match(const Branch& branch, std::size_t length) {
     decide_unmatched(received_ - length);
-    settle_logprobs(shares_.back(), branch.action, received_);
+    settle_logprobs(share_of(received_), branch.action, received_);
     if (!pending_.empty()) pending_.back().closed = true;
     drop_decided_shares();  // leaves the chunk that holds the first byte of the match in front
     Pending event{.chunk_end = shares_.front().end, .match_end = received_};

@@ -17,6 +17,8 @@
 // and what is still open at the end is closed. What a limit cut off stays open, so that nobody
 // takes it for whole.
 //
+// With ParsingOptions::dsml_recovery calls outside of a block are looked for too (orphan_invoke.h).
+//
 // Text should be UTF-8 and cut between characters, as the detokenizer gives it; then so are all
 // events. Other bytes do no harm. Time is linear in the text; what is held back is a possible
 // beginning of a match, and whole chunks around it. One owner.
@@ -35,6 +37,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "recipe/detokenizer.h"
+#include "recipe/orphan_invoke.h"
 #include "recipe/output_matcher.h"
 #include "recipe/output_rules.h"
 #include "recipe/parsing_options.h"
@@ -132,6 +135,16 @@ class OutputParser {
     };
 
     void enter(Stage stage);
+    // Position up to which text has come.
+    std::uint64_t arrived() const { return text_begin_ + text_.size(); }
+    bool looks_for_orphans() const { return orphans_ && is_content(stage_); }
+    static bool is_content(Stage stage) {
+        return stage == Stage::common_lead || stage == Stage::common;
+    }
+    void advance(bool at_end);
+    void feed(std::uint64_t until);
+    void take_orphan();
+    Share& share_of(std::uint64_t end);
     void begin_stops();
     void start(const ReadyChunk& chunk, Events& events);
     void read(std::string_view text, std::int64_t tokens, Share share, Events& events);
@@ -156,7 +169,8 @@ class OutputParser {
     std::shared_ptr<const OutputRules> rules_;
     bool stops_act_;
     Stage stage_ = Stage::common_lead;
-    OutputMatcher matcher_ = {};  // of the current stage
+    OutputMatcher matcher_ = {};                 // of the current stage
+    std::optional<OrphanScanner> orphans_ = {};  // reads content ahead of the matcher
     std::shared_ptr<const Tokenizer> tokenizer_;
     std::optional<Detokenizer> detokenizer_ = {};
     // Of ids that the detokenizer holds.

@@ -320,6 +320,27 @@ TEST(OutputParser, IdsOfReasoningAreCountedAndLogprobsFollowTheirText) {
     EXPECT_EQ(events[3].reasoning_tokens, static_cast<std::int64_t>(ids_of("ab")));
 }
 
+TEST(OutputParser, SilentIdsCountAndKeepTheirLogprobsButHaveNoText) {
+    const auto tokenizer = tiny_tokenizer();
+    ParsingOptions options;
+    const std::vector<TokenId> a = tokenizer->encode("a", false), b = tokenizer->encode("b", false);
+    const std::vector<TokenId> end = tokenizer->encode(kEndOfSentence, true);
+    ASSERT_EQ(end.size(), 1u);
+    options.silent_ids = end;
+    OutputParser parser(options, tokenizer);
+    OutputParser::Events events;
+    for (const std::vector<TokenId>& ids : {a, end, b}) {
+        const std::vector<TokenLogprob> logprobs{{.id = ids[0]}};
+        ASSERT_TRUE(parser.push(TokenChunk{.ids = ids, .logprobs = logprobs}, events).ok());
+    }
+    ASSERT_EQ(events.size(), 3u);
+    EXPECT_EQ(events[1].text, "a");
+    EXPECT_EQ(events[2].text, "b");
+    EXPECT_EQ(events[2].completion_tokens, 3);
+    ASSERT_EQ(events[2].logprobs.size(), 2u);
+    EXPECT_EQ(events[2].logprobs[0].id, end[0]);
+}
+
 TEST(OutputParser, RefusesIdsWithoutATokenizerAndUnpairedLogprobs) {
     const std::vector<TokenId> ids{1, 2};
     const std::vector<TokenLogprob> one{{.id = 1}};

@@ -20,13 +20,17 @@ OutputPattern after_newlines(std::string text) {
 OutputRules::OutputRules(const ParsingOptions& options)
     : thinking_(options.thinking_initial_stage != ThinkingStage::none),
       valid_arguments_(options.valid_arguments),
-      stops_after_tokens_(std::max<std::int64_t>(options.stops_after_tokens, 0)) {
+      stops_after_tokens_(std::max<std::int64_t>(options.stops_after_tokens, 0)),
+      silent_ids_(options.silent_ids) {
     if (stops_after_tokens_ > 0) {
         add_content_stages(options, false);
         std::move(stages_.begin(), stages_.begin() + kContentStages, before_stops_.begin());
     }
     add_content_stages(options, true);
     if (options.parse_tool_calls || options.starts_in_tool_calls) add_tool_stages(options);
+    if (options.dsml_recovery == DsmlRecovery::orphan_invoke && options.parse_tool_calls &&
+        !options.parse_json_output)
+        orphans_.emplace(options.dsml, options.tool_names);
     switch (options.thinking_initial_stage) {
         case ThinkingStage::none:
             first_stage_ = Stage::common_lead;

@@ -7,9 +7,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
+#include "recipe/orphan_invoke.h"
 #include "recipe/output_matcher.h"
 #include "recipe/parsing_options.h"
 
@@ -85,6 +88,9 @@ class OutputRules {
     bool valid_arguments() const { return valid_arguments_; }
     // Tokens of the output up to which stop sequences are just text; 0: they always act.
     std::int64_t stops_after_tokens() const { return stops_after_tokens_; }
+    const std::vector<TokenId>& silent_ids() const { return silent_ids_; }
+    // Null where no damaged calls are looked for: by default, without tools and in JSON mode.
+    const OrphanRules* orphans() const { return orphans_ ? &*orphans_ : nullptr; }
 
   private:
     static constexpr std::size_t kStages = static_cast<std::size_t>(Stage::done) + 1;
@@ -102,6 +108,8 @@ class OutputRules {
     bool thinking_;
     bool valid_arguments_;
     std::int64_t stops_after_tokens_;
+    std::vector<TokenId> silent_ids_;
+    std::optional<OrphanRules> orphans_ = {};
 };
 
 }  // namespace fathom

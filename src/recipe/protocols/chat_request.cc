@@ -470,7 +470,7 @@ Result<LoweredRequest> lower_chat_request(std::string_view body, const LowerOpti
     FATHOM_RETURN_IF_ERROR(check_ranges(chat, conversation.thinking, options));
     place_messages(std::move(messages), request);
     settle_settings(chat, request);
-    settle_generation(chat.sampling, options.profile, request);
+    settle_generation(chat.sampling, options, request);
     if (options.profile == Profile::open) {
         request.open.choices = static_cast<std::int64_t>(chat.n.value_or(1));
         FATHOM_RETURN_IF_ERROR(read_open_settings(fields, request));

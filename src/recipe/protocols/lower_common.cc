@@ -341,15 +341,17 @@ Status check_max_tokens(std::optional<std::uint64_t> tokens, bool thinking,
                             bound);
 }
 
-void settle_generation(const Sampling& sampling, Profile profile, LoweredRequest& request) {
+void settle_generation(const Sampling& sampling, const LowerOptions& options,
+                       LoweredRequest& request) {
     const Conversation& conversation = request.conversation;
     InferenceSettings& inference = request.inference;
     const bool has_tools = conversation.has_tools();
     const bool required = has_tools && conversation.tool_choice == ToolChoice::required;
     inference.temperature = conversation.thinking ? 1.0F : sampling.temperature.value_or(1.0F);
     inference.top_p = top_p(sampling, request.dialect, conversation.thinking, has_tools);
-    request.parsing.valid_arguments = profile == Profile::open;
-    if (profile == Profile::open) {  // what the request says holds; defaults are the reference's
+    request.parsing.valid_arguments = options.profile == Profile::open;
+    if (options.profile ==
+        Profile::open) {  // what the request says holds; defaults are the reference's
         inference.temperature = sampling.temperature.value_or(inference.temperature);
         inference.top_p = sampling.top_p.value_or(inference.top_p);
     }
@@ -363,6 +365,11 @@ void settle_generation(const Sampling& sampling, Profile profile, LoweredRequest
     request.parsing.parse_json_output =
         conversation.response_format.kind == ResponseFormatKind::json_object;
     request.parsing.thinking_initial_stage = initial_stage(conversation);
+    request.parsing.dsml_recovery = options.dsml_recovery;
+    if (has_tools && options.dsml_recovery != DsmlRecovery::off) {
+        for (const Tool& tool : conversation.tools)
+            request.parsing.tool_names.push_back(tool.name);
+    }
 }
 
 }  // namespace fathom

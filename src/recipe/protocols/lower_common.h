@@ -129,6 +129,7 @@ Status check_max_tokens(std::optional<std::uint64_t> tokens, bool thinking,
                         const LowerOptions& options, std::string_view name = "max_tokens");
 
 // What follows from the conversation: sampling, the constraint of tools, parsing options.
-void settle_generation(const Sampling& sampling, Profile profile, LoweredRequest& request);
+void settle_generation(const Sampling& sampling, const LowerOptions& options,
+                       LoweredRequest& request);
 
 }  // namespace fathom

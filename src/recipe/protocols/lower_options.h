@@ -6,6 +6,7 @@
 #include <string>
 
 #include "recipe/conversation.h"
+#include "recipe/parsing_options.h"
 
 namespace fathom {
 
@@ -30,6 +31,7 @@ struct LowerOptions {
     MissingReasoning missing_reasoning = MissingReasoning::fill_empty;
     ServerTools responses_web_search = ServerTools::drop;
     ServerTools messages_web_search = ServerTools::reject;
+    DsmlRecovery dsml_recovery = DsmlRecovery::off;
     // Largest max_tokens that may be asked for, with and without thinking.
     std::int64_t thinking_max_tokens = 393'216;
     std::int64_t chat_max_tokens = 393'216;

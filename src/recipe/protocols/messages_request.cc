@@ -671,7 +671,7 @@ Result<LoweredRequest> lower_messages_request(std::string_view body, const Lower
     }
     request.stream = read.stream.value_or(false);
     request.parsing.stop_sequences = std::move(read.stops);
-    settle_generation(read.sampling, options.profile, request);
+    settle_generation(read.sampling, options, request);
     if (options.profile == Profile::open)
         FATHOM_RETURN_IF_ERROR(read_open_settings(fields, request));
     return request;

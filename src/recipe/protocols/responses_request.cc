@@ -534,7 +534,7 @@ Result<LoweredRequest> lower_responses_request(std::string_view body, const Lowe
     FATHOM_RETURN_IF_ERROR(check_ranges(read, conversation.thinking, options));
     place_messages(std::move(messages), request);
     settle_settings(read, request);
-    settle_generation(read.sampling, options.profile, request);
+    settle_generation(read.sampling, options, request);
     if (options.profile == Profile::open) {
         FATHOM_RETURN_IF_ERROR(read_open_settings(fields, request));
         repeat_open_settings(request.open, request.responses.echo);

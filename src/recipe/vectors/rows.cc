@@ -241,6 +241,8 @@ LowerOptions row_lower_options(const Json& row) {
         lower.responses_web_search = ServerTools::reject;
     if (row_text(options, "messages_web_search") == "drop")
         lower.messages_web_search = ServerTools::drop;
+    if (row_text(options, "dsml_recovery") == "orphan_invoke")
+        lower.dsml_recovery = DsmlRecovery::orphan_invoke;
     lower.thinking_max_tokens =
         row_integer(options, "thinking_max_tokens_upper_bound", lower.thinking_max_tokens);
     lower.chat_max_tokens =

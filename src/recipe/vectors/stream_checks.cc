@@ -214,7 +214,8 @@ RowOutcome check_token_stream(const Json& row, const std::shared_ptr<const Token
 }
 
 RowOutcome check_token_fault(const Json& row, const std::shared_ptr<const Tokenizer>& tokenizer) {
-    OutputParser parser(ParsingOptions{}, row_text(row, "id").ends_with("no_tokenizer") ? nullptr : tokenizer);
+    OutputParser parser(ParsingOptions{},
+                        row_text(row, "id").ends_with("no_tokenizer") ? nullptr : tokenizer);
     OutputParser::Events events;
     if (row_flag(row, "finish_first")) parser.push(BackendFinish::stop, events);
     const std::vector<TokenId> ids{5, 6};
