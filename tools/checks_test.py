@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 import check_includes
+import check_named_tests
 import check_size
 import check_words
 
@@ -85,6 +86,14 @@ class Words(unittest.TestCase):
         problems = tree.problems(check_words.check)
         self.assertEqual(problems, ["src/model/README.md: 200 lines, at most a page (80)",
                                     "src/base/README.md: missing"])
+
+
+class NamedTests(unittest.TestCase):
+    def test_a_test_that_is_named_exists(self):
+        tree = Tree(docs__pool_complaints_DOT_md="`Slot.IsEmpty`\n`Slot.IsFull`, `Slot` `a.b`\n",
+                    src__pool__a_DOT_cc="TEST_P(Slot, IsEmpty) {}\n")
+        self.assertEqual(tree.problems(check_named_tests.check),
+                         ["docs/pool_complaints.md:2: there is no test Slot.IsFull"])
 
 
 if __name__ == "__main__":
