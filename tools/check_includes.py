@@ -36,6 +36,7 @@ LIBRARIES = {
     "liburing": ["pool"],
     "isa-l": ["pool"],
     "xxhash": ["pool"],
+    "zstd.h": ["pool"],
     "rados/": ["pool"],
     "fmt/": tree.FOLDERS,
     "tl/": ["base"],

@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"pack", "write a checkpoint's weights as the kernels read them", run_pack},
     {"bench", "measure a model in this process, or a server under load", run_bench},
     {"make-model", "write a made-up checkpoint to measure with", run_make_model},
+    {"pool", "the KV pool: replay traces through models of it", run_pool},
     {"recipe", "render requests, tokenize texts, parse output, without a model", run_recipe},
     {"config", "print the effective configuration (config dump)", run_config},
 };
