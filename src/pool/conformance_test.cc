@@ -78,7 +78,55 @@ StoreKind stack_kind() {
     });
 }
 
+// Several openers of one store in memory, as processes have one pool on a shared file system.
+class Opener : public BlockStore {
+  public:
+    explicit Opener(BlockStore& store) : store_(store) {}
+    std::int64_t payload_bytes() const override { return store_.payload_bytes(); }
+    StoreOpPtr exists(std::vector<BlockKey> keys, Deadline deadline, ExistsDone done) override {
+        return store_.exists(std::move(keys), deadline, std::move(done));
+    }
+    StoreOpPtr longest_prefix(std::vector<BlockKey> chain, Deadline deadline,
+                              PrefixDone done) override {
+        return store_.longest_prefix(std::move(chain), deadline, std::move(done));
+    }
+    StoreOpPtr get(std::vector<GetRequest> requests, Deadline deadline, GetCalls calls) override {
+        return store_.get(std::move(requests), deadline, std::move(calls));
+    }
+    StoreOpPtr put(std::vector<PutRequest> requests, const PutOptions& options, Deadline deadline,
+                   PutCalls calls) override {
+        return store_.put(std::move(requests), options, deadline, std::move(calls));
+    }
+    StoreOpPtr drop_namespace(const NamespaceId& ns, Deadline deadline,
+                              std::function<void(Status status)> done) override {
+        return store_.drop_namespace(ns, deadline, std::move(done));
+    }
+    StoreHealth health() const override { return store_.health(); }
+    void close(Deadline) override {}
+
+  private:
+    BlockStore& store_;
+};
+
+class OpenersRig : public MemRig {
+  public:
+    Result<std::unique_ptr<BlockStore>> open(std::int64_t payload_bytes) override {
+        if (store_ == nullptr) {
+            FATHOM_ASSIGN(store_, open_memory(payload_bytes));
+        }
+        return std::unique_ptr<BlockStore>(std::make_unique<Opener>(*store_));
+    }
+
+  private:
+    std::unique_ptr<MemStore> store_;
+};
+
 }  // namespace
+
+INSTANTIATE_TEST_SUITE_P(Pool, SharedStoreConformance,
+                         ::testing::Values(StoreKind{
+                             "mem", [] { return std::make_unique<OpenersRig>(); }}),
+                         kind_name);
 
 INSTANTIATE_TEST_SUITE_P(Pool, StoreConformance,
                          ::testing::Values(mem_kind(), breaker_kind(), quota_kind(), stack_kind(),

@@ -8,6 +8,7 @@ namespace fathom::testing {
 void link_content_tests();
 void link_call_tests();
 void link_life_tests();
+void link_shared_tests();
 
 std::string kind_name(const ::testing::TestParamInfo<StoreKind>& info) {
     return info.param.name;
@@ -17,6 +18,7 @@ void StoreConformance::SetUp() {
     link_content_tests();
     link_call_tests();
     link_life_tests();
+    link_shared_tests();
     rig_ = GetParam().make();
     open();
 }

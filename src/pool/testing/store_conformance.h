@@ -53,6 +53,18 @@ class StoreConformance : public ::testing::TestWithParam<StoreKind> {
     std::int64_t payload_bytes_ = kPayloadBytes;
 };
 
+// Of stores that several processes may have open at once; for those a program instantiates this
+// suite too.
+class SharedStoreConformance : public StoreConformance {
+  protected:
+    void SetUp() override;
+    void TearDown() override;
+    // What is called `store_` from here on is the other one.
+    void swap_stores() { std::swap(store_, other_); }
+
+    std::unique_ptr<BlockStore> other_;
+};
+
 // Names of blocks 1 to count of a chain.
 std::vector<BlockName> chain_names(std::uint64_t chain, std::uint32_t count, std::uint64_t ns = 0);
 std::vector<BlockKey> keys_of(const std::vector<BlockName>& names);

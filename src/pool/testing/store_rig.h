@@ -16,7 +16,8 @@
 namespace fathom::testing {
 
 // One test's store and its surroundings: a folder, a cluster, a clock. A test opens the store as
-// often as it likes, one life at a time; each ends with close().
+// often as it likes; each life ends with close(), and only the suite of shared stores has two at a
+// time.
 class StoreRig {
   public:
     virtual ~StoreRig() = default;
@@ -26,6 +27,8 @@ class StoreRig {
     virtual bool advance_us(std::int64_t delta_us) = 0;
     // What the open store has counted as collisions; tests of the count are skipped where nothing.
     virtual std::optional<std::uint64_t> collisions(BlockStore&) { return std::nullopt; }
+    // Of shared stores: until what one has stored or dropped is seen by the others.
+    virtual void let_others_see() {}
 
     struct Traits {
         bool durable = false;                  // closed in order, a store has its blocks again
