@@ -1,6 +1,7 @@
 // The stores of this library through the conformance suite, and decorators in front of them.
 #include "pool/breaker_store.h"
 #include "pool/quota_store.h"
+#include "pool/testing/embedded_rig.h"
 #include "pool/testing/faulty_store.h"
 #include "pool/testing/mem_rig.h"
 #include "pool/testing/store_conformance.h"
@@ -128,10 +129,10 @@ INSTANTIATE_TEST_SUITE_P(Pool, SharedStoreConformance,
                              "mem", [] { return std::make_unique<OpenersRig>(); }}),
                          kind_name);
 
-INSTANTIATE_TEST_SUITE_P(Pool, StoreConformance,
-                         ::testing::Values(mem_kind(), breaker_kind(), quota_kind(), stack_kind(),
-                                           StoreKind{"late",
-                                                     [] { return std::make_unique<LateRig>(); }}),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(
+    Pool, StoreConformance,
+    ::testing::Values(mem_kind(), embedded_kind(), breaker_kind(), quota_kind(), stack_kind(),
+                      StoreKind{"late", [] { return std::make_unique<LateRig>(); }}),
+    kind_name);
 
 }  // namespace fathom::testing

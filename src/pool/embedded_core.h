@@ -91,6 +91,8 @@ struct Segment {
     std::uint32_t writes = 0;  // of slots, in flight
     std::uint32_t pins = 0;    // whatever is in flight here, writes too
     std::vector<FooterEntry> entries;
+    // Slots whose write failed and could not be wiped, with the tag of their namespace.
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> unwiped;
     std::vector<std::function<void(bool synced)>> awaiting_sync;
     std::list<std::uint32_t>::iterator recent;  // valid while file >= 0
 };

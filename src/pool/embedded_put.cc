@@ -222,7 +222,10 @@ void EmbeddedCore::burn(const std::shared_ptr<SlotWrite>& write, PutOutcome outc
               .offset = geometry_.slot_offset(write->slot) + from,
               .bytes = bytes,
               .data = write->buffer},
-             [this, write, outcome, status](std::int64_t) {
+             [this, write, outcome, status, bytes](std::int64_t result) {
+                 if (result != bytes)
+                     segments_[write->segment].unwiped.emplace_back(write->slot,
+                                                                    write->entry.ns_tag);
                  settle(write->job.call, write->job.at, outcome, status);
                  release(*write);
              });

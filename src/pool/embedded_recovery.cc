@@ -209,7 +209,7 @@ void EmbeddedCore::adopt_one(const Found& found, int file, const std::uint8_t* b
         files_.close(file);
         return degrade(header.status().with_context(found.path).message());
     }
-    if (!header.ok() && header.status().code() == StatusCode::not_found) {
+    if (got == 0 || header.status().code() == StatusCode::not_found) {
         // Its process ended before it had a block.
         files_.close(file);
         start_io({.kind = IoKind::unlink, .path = found.path}, [](std::int64_t) {});

@@ -115,7 +115,12 @@ void EmbeddedCore::end_collects() {
     if (collects_.empty() || !dying_.empty()) return;
     const bool held = clock_.now_us() < hold_expiry_until_us_;
     const bool expired = !by_expiry_.empty() && by_expiry_.begin()->first <= wall_ms_ && !held;
-    if (expired || evicting_) return;
+    const bool sealing =
+        std::any_of(segments_.begin(), segments_.end(), [](const Segment& segment) {
+            return segment.state == Segment::State::sealing ||
+                   (segment.state == Segment::State::open && segment.retired);
+        });
+    if (expired || evicting_ || sealing) return;
     const auto collects = std::exchange(collects_, {});
     for (const std::shared_ptr<TaskCall>& call : collects) {
         if (call->finished) continue;

@@ -109,9 +109,10 @@ void EmbeddedCore::take_entries(Status status, std::vector<FooterEntry> entries)
     walk.slots.clear();
     if (!status.ok()) {
         metrics_.io_errors.add();
-        // Nobody can say what is in it. A dropped namespace must not come back: all of it goes.
+        // Nobody can say what is in it, so for a drop all of it goes; but who could not be read may
+        // not be removed either.
         if (walk.drop_tag) kill(walk.segment, GcCause::drop);
-        if (!walk.drop_tag && walk.status.ok()) walk.status = status.with_context(path);
+        if (walk.status.ok()) walk.status = status.with_context(path);
         return leave_segment();
     }
     Segment& segment = segments_[walk.segment];
@@ -127,6 +128,8 @@ void EmbeddedCore::take_entries(Status status, std::vector<FooterEntry> entries)
             if (segment.footer_kept) segment.entries[slot] = {};
         }
     }
+    for (const auto& [slot, tag] : segment.unwiped)
+        if (walk.drop_tag && tag == *walk.drop_tag) walk.slots.push_back(slot);
     walk.footer_changed = walk.drop_tag && !walk.slots.empty();
     ++walk.report->segments;
     next_slot();
@@ -243,6 +246,10 @@ void EmbeddedCore::leave_segment() {
                               "not found now, but may be when the pool is opened again: remove the "
                               "file then",
                               path_of(segments_[handle]));
+        }
+        if (done && of.drop_tag) {
+            std::erase_if(segments_[handle].unwiped,
+                          [&](const auto& slot) { return slot.second == *of.drop_tag; });
         }
         unpin(handle);
         next_segment();

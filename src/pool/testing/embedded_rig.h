@@ -1,4 +1,4 @@
-// A rig over EmbeddedStore in a folder of the real file system, on a clock moved by hand.
+// A rig over EmbeddedStore on a disk in memory, and a folder of the real file system.
 #pragma once
 
 #include <unistd.h>
@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "pool/embedded_store.h"
+#include "pool/testing/memory_file_layer.h"
 #include "pool/testing/store_rig.h"
 
 namespace fathom::testing {
@@ -42,7 +43,8 @@ class EmbeddedRig : public StoreRig {
 
     Result<std::unique_ptr<BlockStore>> open(std::int64_t payload_bytes) override {
         EmbeddedOptions options;
-        options.directory = folder_.path() + "/" + std::to_string(payload_bytes);
+        options.directory = "/" + std::to_string(payload_bytes);
+        options.files = disk_.layer(96);
         options.payload_bytes = payload_bytes;
         options.capacity_bytes = std::int64_t{4} << 30;
         options.io_depth = 16;
@@ -65,7 +67,7 @@ class EmbeddedRig : public StoreRig {
     }
 
   private:
-    TemporaryFolder folder_;
+    MemoryDisk disk_{1};
     ManualClock clock_;
     MetricsRegistry metrics_;
 };

@@ -47,10 +47,10 @@ class AlignedPage {
 };
 
 inline std::vector<std::uint8_t> block_bytes(std::uint64_t number, std::int64_t payload_bytes) {
-    RandomStream random(number);
+    std::uint64_t word = RandomStream(number).next_u64();
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(payload_bytes));
     for (std::size_t at = 0; at < bytes.size(); at += 8) {
-        const std::uint64_t word = random.next_u64();
+        word = word * 6'364'136'223'846'793'005U + 1'442'695'040'888'963'407U;
         std::memcpy(bytes.data() + at, &word, std::min<std::size_t>(8, bytes.size() - at));
     }
     return bytes;
