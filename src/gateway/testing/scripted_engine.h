@@ -200,6 +200,7 @@ class ScriptedCore : public EngineCore {
     const EngineConfig& config() const override { return config_; }
     const Clock& clock() const override { return clock_; }
     void set_probe(Probe*) override {}
+    void set_waker(std::function<void()>) override {}  // nothing comes from elsewhere
 
   private:
     // Every choice asks the script for its own reply.
