@@ -108,71 +108,69 @@ struct Free {
 };
 using Page = std::unique_ptr<std::uint8_t, Free>;
 
-// A store, and calls on it of one block each, `depth` at a time.
+// A store, and calls on it of one block each, `depth` at a time: the end of each starts the next.
 class Driver {
   public:
-    explicit Driver(BlockStore& store) : store_(store), free_(kDepthMax) {
+    explicit Driver(BlockStore& store) : store_(store), ended_(1) {
         for (int i = 0; i < kDepthMax; ++i) {
             pages_.emplace_back(static_cast<std::uint8_t*>(std::aligned_alloc(4096, kSlot)));
             std::memset(pages_.back().get(), i + 1, kSlot);
         }
     }
 
-    // Seconds for `n` calls; call(number of the call, page, release(ok)) starts one.
-    using Start = std::function<void(std::int64_t, std::uint8_t*, std::function<void(bool)>)>;
-    Result<double> run(std::int64_t n, int depth, const Start& start) {
-        for (int i = 0; i < depth; ++i)
-            (void)free_.try_push(static_cast<int>(i));
-        const double begin = seconds_now();
-        std::atomic<std::int64_t> bad{0};
-        for (std::int64_t i = 0; i < n; ++i) {
-            const auto page = free_.pop(kAnswerUs);
-            if (!page) return error(StatusCode::deadline_exceeded, "the store does not answer");
-            start(i, pages_[static_cast<std::size_t>(*page)].get(),
-                  [this, &bad, at = *page](bool good) {
-                      if (!good) bad.fetch_add(1);
-                      (void)free_.try_push(static_cast<int>(at));
-                  });
-        }
-        for (int i = 0; i < depth; ++i) {
-            if (!free_.pop(kAnswerUs))
-                return error(StatusCode::deadline_exceeded, "the store does not answer");
-        }
-        const double seconds = seconds_now() - begin;
-        if (bad.load() > 0) return error(StatusCode::internal, "{} calls failed", bad.load());
-        return seconds;
-    }
-
     Result<double> gets(const std::vector<BlockName>& names, std::int64_t n, int depth,
                         std::uint64_t seed) {
         RandomStream random(seed);
-        return run(n, depth, [&](std::int64_t, std::uint8_t* page, std::function<void(bool)> end) {
-            const auto good = std::make_shared<bool>(false);
-            (void)store_.get(
-                {{.name = names[random.next_below(names.size())], .destination = {page, true}}},
-                kNever,
-                {.done = [good](GetResult r) { *good = r.leading_hits == 1; },
-                 .released = [good, end] { end(*good); }});
+        std::vector<std::size_t> order(static_cast<std::size_t>(n));
+        for (std::size_t& at : order)
+            at = random.next_below(names.size());
+        return run(n, depth, [&](std::int64_t i, std::size_t page) {
+            const BlockName& name = names[order[static_cast<std::size_t>(i)]];
+            (void)store_.get({{.name = name, .destination = {pages_[page].get(), true}}}, kNever,
+                             {.done = [this](GetResult r) { bad_ += r.leading_hits == 1 ? 0 : 1; },
+                              .released = [this, page] { end_one(page); }});
         });
     }
 
     Result<double> puts(const std::vector<BlockName>& names, std::int64_t first, std::int64_t n,
                         int depth) {
-        return run(
-            n, depth, [&](std::int64_t i, std::uint8_t* page, std::function<void(bool)> end) {
-                const auto good = std::make_shared<bool>(false);
-                (void)store_.put(
-                    {{.name = names[static_cast<std::size_t>(first + i)], .page = page}}, {},
-                    kNever,
-                    {.done = [good](PutResult r) { *good = r.blocks[0] == PutOutcome::stored; },
-                     .released = [good, end] { end(*good); }});
-            });
+        return run(n, depth, [&](std::int64_t i, std::size_t page) {
+            const BlockName& name = names[static_cast<std::size_t>(first + i)];
+            (void)store_.put(
+                {{.name = name, .page = pages_[page].get()}}, {}, kNever,
+                {.done = [this](PutResult r) { bad_ += r.blocks[0] == PutOutcome::stored ? 0 : 1; },
+                 .released = [this, page] { end_one(page); }});
+        });
     }
 
   private:
+    using Start = std::function<void(std::int64_t i, std::size_t page)>;
+
+    // Seconds for `n` calls.
+    Result<double> run(std::int64_t n, int depth, Start start) {
+        start_ = std::move(start);
+        calls_ = n;
+        started_ = ended_calls_ = bad_ = 0;
+        const double begin = seconds_now();
+        for (int i = 0; i < depth; ++i)
+            start_(started_++, static_cast<std::size_t>(i));
+        if (!ended_.pop(kAnswerUs))
+            return error(StatusCode::deadline_exceeded, "the store does not answer");
+        const double seconds = seconds_now() - begin;
+        if (bad_ > 0) return error(StatusCode::internal, "{} calls failed", bad_.load());
+        return seconds;
+    }
+    void end_one(std::size_t page) {  // on the store's thread
+        if (const std::int64_t next = started_++; next < calls_) start_(next, page);
+        if (++ended_calls_ == calls_) (void)ended_.try_push(true);
+    }
+
     BlockStore& store_;
     std::vector<Page> pages_;
-    BoundedQueue<int> free_;
+    Start start_;
+    std::int64_t calls_ = 0;
+    std::atomic<std::int64_t> started_{0}, ended_calls_{0}, bad_{0};
+    BoundedQueue<bool> ended_;
 };
 
 EmbeddedOptions store_options(const std::string& directory) {

@@ -1,6 +1,9 @@
 #include "pool/block_store.h"
 
 #include <xxhash.h>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>  // the same digest, with what the processor has
+#endif
 
 #include <array>
 #include <cstring>

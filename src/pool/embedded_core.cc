@@ -151,13 +151,16 @@ std::int64_t EmbeddedCore::idle_us() const {
 }
 
 void EmbeddedCore::turn() {
-    take_completions(idle_us());
     wall_ms_ = clock_.wall_unix_ms();
     run_deadlines();
     pump();
     sync_segments();
     upkeep();
     if (closing_ && !closed_) finish_closing();
+}
+
+void EmbeddedCore::wait(bool may_sleep) {
+    take_completions(may_sleep ? idle_us() : 0);
 }
 
 void EmbeddedCore::pump() {

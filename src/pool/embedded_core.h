@@ -106,9 +106,11 @@ class EmbeddedCore {
     // Reads the directory; blocks.
     Status open();
 
-    // One turn of the loop: what the disk has done, deadlines, upkeep, new requests; waits if there
-    // is nothing to do.
+    // One turn of the loop: deadlines, requests for what is queued, upkeep.
     void turn();
+    // Takes what the disk has done; if it may sleep, waits for that, for being woken, or until
+    // something is due.
+    void wait(bool may_sleep);
     // From now on calls are refused; `closed` runs when no I/O is in flight any more. The loop goes
     // on, to refuse, until end_loop().
     void begin_close(Deadline deadline, std::function<void()> closed);

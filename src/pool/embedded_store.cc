@@ -92,6 +92,8 @@ struct EmbeddedStore::Front : std::enable_shared_from_this<EmbeddedStore::Front>
             for (const Message& message : messages)
                 message(core);
             core.turn();
+            core.wait(!core.ended() && mailbox.begin_sleep());
+            mailbox.end_sleep();
         }
     }
 

@@ -19,8 +19,19 @@ class StoreMailbox {
         std::lock_guard lock(mutex_);
         if (closed_) return false;
         messages_.push_back(std::move(message));
-        if (messages_.size() == 1) wake_();
+        if (std::exchange(sleeping_, false)) wake_();
         return true;
+    }
+    // The store's thread says that it is about to sleep: false when there is something to take.
+    // Only a sleeper is woken, which costs a system call.
+    bool begin_sleep() {
+        std::lock_guard lock(mutex_);
+        sleeping_ = messages_.empty();
+        return sleeping_;
+    }
+    void end_sleep() {
+        std::lock_guard lock(mutex_);
+        sleeping_ = false;
     }
     // Appends nothing and swaps: `out` must be empty.
     void take(std::vector<Message>& out) {
@@ -38,7 +49,7 @@ class StoreMailbox {
     std::mutex mutex_;
     std::function<void()> wake_;
     std::vector<Message> messages_;
-    bool closed_ = false;
+    bool sleeping_ = false, closed_ = false;
 };
 
 // The latest value of something that one thread says and any may ask.
