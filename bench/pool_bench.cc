@@ -33,6 +33,7 @@
 #include "base/block_key.h"
 #include "base/queue.h"
 #include "base/random.h"
+#include "bench/pool_keys.h"
 #include "bench/pool_raw.h"
 #include "bench/report.h"
 #include "pool/block_index.h"
@@ -312,6 +313,7 @@ Status run(const Options& options) {
     FATHOM_RETURN_IF_ERROR(bench_gets(options, *raw, folder, report));
     FATHOM_RETURN_IF_ERROR(bench_puts(options, *raw, folder, report));
     bench_index(report);
+    bench::add_key_rows(report);
     fmt::print("{}", report.table());
     if (options.json) fmt::print("{}\n", report.json());
     return {};
