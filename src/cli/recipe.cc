@@ -5,12 +5,11 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/input_file.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -63,18 +62,9 @@ struct Recipe {
     std::vector<std::string> stop, tool_names;
 };
 
-Result<std::string> read_input(const std::vector<std::string>& words) {
-    if (words.size() < 2 || words[1] == "-") {
-        std::string text;
-        char part[4096];
-        while (const std::size_t count = std::fread(part, 1, sizeof part, stdin))
-            text.append(part, count);
-        return text;
-    }
-    std::ifstream file(words[1], std::ios::binary);
-    std::string text(std::istreambuf_iterator<char>(file), {});
-    if (!file) return invalid_argument("{}: cannot be read", words[1]);
-    return text;
+Result<std::string> read_text(const std::vector<std::string>& words) {
+    if (words.size() < 2 || words[1] == "-") return read_input(STDIN_FILENO, "standard input");
+    return read_input_file(words[1]);
 }
 
 // Special tokens stand out on a terminal; elsewhere the text is as it is.
@@ -237,7 +227,7 @@ Status run(const std::vector<std::string>& words, const Recipe& recipe) {
     };
     for (const Named& known : {Named{"render", render}, {"tokenize", tokenize}, {"parse", parse}}) {
         if (words[0] != known.name) continue;
-        FATHOM_ASSIGN(const std::string input, read_input(words));
+        FATHOM_ASSIGN(const std::string input, read_text(words));
         return known.part(input, recipe);
     }
     return invalid_argument("\"{}\" is none of render, tokenize, parse, image, check", words[0]);

@@ -48,6 +48,7 @@ Json report_json(const FileReport& report) {
     json.set("file", report.path);
     json.set("rows", report.rows());
     json.set("passed", report.passed);
+    json.set("passed_by_status_only", report.status_only);
     json.set("failed", static_cast<std::int64_t>(report.failures.size()));
     json.set("skipped", std::move(skipped));
     json.set("failures", std::move(failures));
@@ -59,6 +60,9 @@ void print_report(const FileReport& report) {
         fmt::print("{}:{}: {}\n  {}\n", report.path, failure.line, failure.id, failure.difference);
     fmt::print("{}: {} rows, {} passed, {} failed\n", report.path, report.rows(), report.passed,
                report.failures.size());
+    if (report.status_only > 0)
+        fmt::print("  {} passed by their status alone: their words are not recorded\n",
+                   report.status_only);
     for (const auto& [reason, rows] : report.skipped)
         fmt::print("  {} skipped ({})\n", rows, reason);
 }

@@ -3,35 +3,21 @@
 #include <fmt/core.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
+#include "base/input_file.h"
 #include "base/json.h"
 #include "base/output_file.h"
 #include "recipe/images/image_resolver.h"
 
 namespace fathom {
-namespace {
-
-Result<std::string> read_picture(const std::string& path, std::int64_t bytes_max) {
-    std::ifstream file(path, std::ios::binary);
-    std::string bytes(static_cast<std::size_t>(bytes_max) + 1, '\0');
-    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    if (file.bad() || (file.fail() && !file.eof()))
-        return invalid_argument("{}: cannot be read", path);
-    bytes.resize(static_cast<std::size_t>(file.gcount()));
-    return bytes;
-}
-
-}  // namespace
-
 Status show_recipe_images(const std::vector<std::string>& files,
                           const RecipeImageOptions& options) {
     if (files.empty()) return invalid_argument("image: no file is named");
     const ImageLimits limits;
     Json report = Json::array();
     for (const std::string& path : files) {
-        FATHOM_ASSIGN(const std::string bytes, read_picture(path, limits.image_bytes));
+        FATHOM_ASSIGN(const std::string bytes,
+                      read_input_file(path, static_cast<std::uint64_t>(limits.image_bytes)));
         const auto image = prepare_image(
             bytes, options.low_detail ? ImageDetail::low : ImageDetail::high, limits, limits.side);
         if (!image) {

@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <utility>
 
+#include "base/input_file.h"
 #include "base/random.h"
 
 namespace fathom {
 namespace {
 
 constexpr std::int64_t kTokensMax = 16 << 20;
-constexpr std::uintmax_t kFileBytesMax = std::uintmax_t{2} << 30;
 constexpr std::int64_t kBytesPerToken = 4;  // where there is no tokenizer
 constexpr std::size_t kTokensLeast = 4;     // shorter turns are left out, as other benchmarks do
 
@@ -22,20 +19,6 @@ constexpr std::size_t kTokensLeast = 4;     // shorter turns are left out, as ot
 enum Stream : std::uint64_t { kShuffle = 1, kLengths, kPrompts, kArrivals };
 RandomStream stream_of(std::uint64_t seed, Stream stream) {
     return RandomStream(seed * 8 + stream);
-}
-
-Result<std::string> read_file(const std::string& path) {
-    std::error_code failed;
-    const std::uintmax_t bytes = std::filesystem::file_size(path, failed);
-    if (failed)
-        return error(StatusCode::not_found, "{}: cannot be read: {}", path, failed.message());
-    if (bytes > kFileBytesMax)
-        return invalid_argument("{}: {} bytes, at most {} are read", path, bytes, kFileBytesMax);
-    std::ifstream file(path, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (file.bad() || !file.is_open())
-        return error(StatusCode::not_found, "{}: cannot be read", path);
-    return text;
 }
 
 std::size_t token_count(std::string_view text, const DatasetOptions& options) {
@@ -247,11 +230,11 @@ Result<std::vector<LoadRequest>> make_workload(const DatasetOptions& options) {
         return invalid_argument("dataset \"{}\": expected sharegpt:FILE, jsonl:FILE or random",
                                 dataset);
     const std::string path = dataset.substr((is_sharegpt ? kShareGpt : kJsonl).size());
-    FATHOM_ASSIGN(const std::string text, read_file(path));
+    FATHOM_ASSIGN(const std::string text, read_input_file(path));
     std::vector<LoadRequest> requests;
     if (is_sharegpt) {
         const Result<Json> root =
-            parse_json(text, {.bytes_max = static_cast<std::size_t>(kFileBytesMax)});
+            parse_json(text, {.bytes_max = static_cast<std::size_t>(kInputFileBytesMax)});
         if (!root.ok()) return root.status().with_context(path);
         FATHOM_ASSIGN(requests, read_sharegpt(*root, path, options));
     } else {

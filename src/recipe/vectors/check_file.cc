@@ -2,9 +2,10 @@
 
 #include <array>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 #include <utility>
 
+#include "base/input_file.h"
 #include "recipe/vectors/rows.h"
 
 namespace fathom {
@@ -71,8 +72,8 @@ std::int64_t FileReport::rows() const {
 }
 
 Result<FileReport> check_file(const std::string& path, const FileCheck& check) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return error(StatusCode::not_found, "{}: cannot be read", path);
+    FATHOM_ASSIGN(std::string text, read_input_file(path));
+    std::istringstream file(std::move(text));
     TokenizerPtr tokenizer = check.tokenizer;
     if (tokenizer == nullptr) {
         FATHOM_ASSIGN(tokenizer, tokenizer_beside(path));
@@ -89,13 +90,18 @@ Result<FileReport> check_file(const std::string& path, const FileCheck& check) {
         const auto row = parse_json(line);
         RowOutcome outcome = row.ok() ? check_row(*row, tokenizer)
                                       : RowOutcome::of("not JSON: " + row.status().message());
-        if (outcome.kind == RowOutcome::Kind::passed) ++report.passed;
+        if (outcome.kind == RowOutcome::Kind::passed) {
+            ++report.passed;
+            if (outcome.status_only) ++report.status_only;
+        }
         if (outcome.kind == RowOutcome::Kind::skipped) ++report.skipped[outcome.detail];
         if (outcome.kind == RowOutcome::Kind::failed)
             report.failures.push_back(
                 {number, row.ok() ? row_text(*row, "id") : "", std::move(outcome.detail)});
         if (check.progress) check.progress(number, static_cast<std::int64_t>(lines.size()));
     }
+    if (report.rows() == 0)
+        return invalid_argument("{}: no rows, expected one JSON object a line", path);
     return report;
 }
 

@@ -29,6 +29,7 @@ struct RowFailure {
 struct FileReport {
     std::string path;
     std::int64_t passed = 0;
+    std::int64_t status_only = 0;  // of passed: errors whose words are not compared
     std::vector<RowFailure> failures;
     std::map<std::string, std::int64_t> skipped;  // rows by reason
 
@@ -40,7 +41,7 @@ struct FileCheck {
     std::function<void(std::int64_t rows, std::int64_t total)> progress;  // after each row, if set
 };
 
-// not_found when the file cannot be read. A line that is no JSON fails as a row.
+// Errors: a file that cannot be read, or has no rows. A line that is no JSON fails as a row.
 Result<FileReport> check_file(const std::string& path, const FileCheck& check);
 
 }  // namespace fathom

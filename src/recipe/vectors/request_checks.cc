@@ -36,12 +36,17 @@ std::string accepted_difference(const Json& row) {
     return text_difference("prompt", marked_prompt(row_segments(golden)), marked_prompt(*prompt));
 }
 
+// Bodies that could not be read: how a parser says so is its own.
+bool has_status_only(const Json& row) {
+    return row_text(row_member(row, "error"), "phase") == "body";
+}
+
 std::string refused_difference(const Json& row) {
     const auto request = row_request(row);
     const Json& golden = row_member(row, "error");
     if (request.ok()) return "accepted, expected " + golden.dump();
     const RequestError error = request_error(request.status());
-    const bool unreadable = row_text(golden, "phase") == "body";
+    const bool unreadable = has_status_only(row);
     const std::int64_t status = unreadable ? 400 : row_integer(golden, "status_code");
     if (error.http_status != status)
         return fmt::format("status {}, expected {}: {}", error.http_status, status, error.body);
@@ -85,7 +90,8 @@ std::string profile_difference(const Json& row, std::string_view name, Profile p
 }  // namespace
 
 RowOutcome RowOutcome::of(std::string difference) {
-    return {difference.empty() ? Kind::passed : Kind::failed, std::move(difference)};
+    const Kind kind = difference.empty() ? Kind::passed : Kind::failed;
+    return {.kind = kind, .detail = std::move(difference)};
 }
 
 RowOutcome check_accepted_request(const Json& row) {
@@ -105,7 +111,9 @@ RowOutcome check_conversation(const Json& row) {
 }
 
 RowOutcome check_refused_request(const Json& row) {
-    return RowOutcome::of(refused_difference(row));
+    RowOutcome outcome = RowOutcome::of(refused_difference(row));
+    outcome.status_only = has_status_only(row);
+    return outcome;
 }
 
 RowOutcome check_profiles(const Json& row) {

@@ -14,11 +14,14 @@ namespace fathom {
 struct RowOutcome {
     enum class Kind { passed, failed, skipped };
     Kind kind = Kind::passed;
-    std::string detail = {};  // the first difference, or the reason
+    std::string detail = {};   // the first difference, or the reason
+    bool status_only = false;  // of an error whose words are not recorded
 
     // Empty: passed.
     static RowOutcome of(std::string difference);
-    static RowOutcome skip(std::string reason) { return {Kind::skipped, std::move(reason)}; }
+    static RowOutcome skip(std::string reason) {
+        return {.kind = Kind::skipped, .detail = std::move(reason)};
+    }
 };
 
 // prompts.jsonl: a request with its facts and its prompt, or a conversation in both dialects. In

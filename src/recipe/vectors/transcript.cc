@@ -3,11 +3,12 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include <fmt/core.h>
 
+#include "base/input_file.h"
 #include "base/utf8.h"
 #include "recipe/synthetic_tokenizer.h"
 #include "recipe/vectors/difference.h"
@@ -322,8 +323,8 @@ std::string transcript_text(const Json& row) {
 }
 
 Result<TranscriptUpdate> update_transcripts(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return error(StatusCode::not_found, "{}: cannot be read", path);
+    FATHOM_ASSIGN(std::string text, read_input_file(path));
+    std::istringstream file(std::move(text));
     TranscriptUpdate update;
     std::int64_t number = 0;
     for (std::string line; std::getline(file, line);) {
