@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <limits>
 
 #include "base/check.h"
@@ -183,7 +182,7 @@ void Bpe::merge_part(std::string_view part, Scratch& scratch, std::vector<TokenI
         std::transform(part.begin(), part.end(), ids.begin(),
                        [this](char byte) { return byte_id(static_cast<std::uint8_t>(byte)); });
     }
-    if (ids.size() > kSearchedSymbolsMax) return merge_by_heap(scratch, out);
+    if (ids.size() > kSearchedSymbolsMax) return merge_by_queue(scratch, out);
     std::array<std::uint32_t, kSearchedSymbolsMax> ranks;  // of the pair that starts here
     for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
         ranks[i] = from_bytes ? byte_pair_ranks_[static_cast<std::uint8_t>(part[i]) * 256u +
@@ -219,9 +218,9 @@ void Bpe::merge_by_search(std::vector<TokenId>& ids, std::uint32_t* ranks) const
     if (!ids.empty()) ids.resize(pairs + 1);
 }
 
-void Bpe::merge_by_heap(Scratch& scratch, std::vector<TokenId>& out) const {
+void Bpe::merge_by_queue(Scratch& scratch, std::vector<TokenId>& out) const {
     auto& symbols = scratch.symbols_;
-    auto& heap = scratch.heap_;
+    MergeQueue& queue = scratch.queue_;
     const auto count = static_cast<std::uint32_t>(scratch.start_.size());
     symbols.resize(count);
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -230,25 +229,21 @@ void Bpe::merge_by_heap(Scratch& scratch, std::vector<TokenId>& out) const {
                       .next = i + 1 == count ? kNone : i + 1};
     }
 
-    // One heap entry is rank · 2³² + position of the pair's left symbol: the smallest is the next
-    // merge. Entries are not removed when a neighbour merges; they are stale if the pair now at
+    // One key is rank · 2³² + position of the pair's left symbol: the smallest is the next merge.
+    // Keys are not removed when a neighbour merges; they are stale if the pair now at
     // the position has another rank.
     const auto propose = [&](std::uint32_t left) {
         const std::uint32_t rank = rank_of(symbols[left].id, symbols[symbols[left].next].id);
-        if (rank == kNoRank) return false;
-        heap.push_back((static_cast<std::uint64_t>(rank) << 32) | left);
-        return true;
+        if (rank != kNoRank) queue.push((static_cast<std::uint64_t>(rank) << 32) | left);
     };
-    heap.clear();
+    queue.clear();
     for (std::uint32_t i = 0; i + 1 < count; ++i)
         propose(i);
-    std::make_heap(heap.begin(), heap.end(), std::greater<>());
 
-    while (!heap.empty()) {
-        std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-        const auto rank = static_cast<std::uint32_t>(heap.back() >> 32);
-        const auto left = static_cast<std::uint32_t>(heap.back());
-        heap.pop_back();
+    while (!queue.empty()) {
+        const std::uint64_t key = queue.pop();
+        const auto rank = static_cast<std::uint32_t>(key >> 32);
+        const auto left = static_cast<std::uint32_t>(key);
         const std::uint32_t right = symbols[left].next;
         if (symbols[left].id == kMergedAway || right == kNone) continue;
         if (rank_of(symbols[left].id, symbols[right].id) != rank) continue;
@@ -258,11 +253,9 @@ void Bpe::merge_by_heap(Scratch& scratch, std::vector<TokenId>& out) const {
         symbols[right].id = kMergedAway;
         if (symbols[left].next != kNone) {
             symbols[symbols[left].next].previous = left;
-            if (propose(left)) std::push_heap(heap.begin(), heap.end(), std::greater<>());
+            propose(left);
         }
-        if (symbols[left].previous != kNone && propose(symbols[left].previous)) {
-            std::push_heap(heap.begin(), heap.end(), std::greater<>());
-        }
+        if (symbols[left].previous != kNone) propose(symbols[left].previous);
     }
     for (const Scratch::Symbol& symbol : symbols)
         if (symbol.id != kMergedAway) out.push_back(symbol.id);

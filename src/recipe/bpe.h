@@ -18,6 +18,7 @@
 
 #include "base/ids.h"
 #include "recipe/bpe_shortcuts.h"
+#include "recipe/merge_queue.h"
 
 namespace fathom {
 
@@ -49,7 +50,7 @@ class Bpe {
         std::vector<std::string_view> parts_;  // of the words at hand
         std::vector<TokenId> start_;           // what a word is merged from
         std::vector<Symbol> symbols_;
-        std::vector<std::uint64_t> heap_;
+        MergeQueue queue_;
         KnownPart& known(const WordKey& key) {
             return known_parts_[key.hash & (known_parts_.size() - 1)];
         }
@@ -77,7 +78,7 @@ class Bpe {
     void start_symbols(std::string_view word, std::vector<TokenId>& symbols) const;
     void merge_by_search(std::vector<TokenId>& ids, std::uint32_t* ranks) const;
     // Merges all of scratch.start_ and appends what remains.
-    void merge_by_heap(Scratch& scratch, std::vector<TokenId>& out) const;
+    void merge_by_queue(Scratch& scratch, std::vector<TokenId>& out) const;
     void find_whole_words(const std::vector<std::string>& texts);
 
     // The rank of a pair's merge, kNoRank without one.

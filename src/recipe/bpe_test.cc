@@ -90,6 +90,29 @@ struct RandomVocabulary {
     }
 };
 
+TEST(MergeQueue, GivesTheSmallestWhateverWasTakenBefore) {
+    constexpr std::uint64_t kSeed = 20261131;
+    RandomStream random(kSeed);
+    for (int round = 0; round < 200; ++round) {
+        MergeQueue queue;
+        queue.push(3);
+        queue.clear();
+        std::multiset<std::uint64_t> expected;
+        const int bits = 1 + static_cast<int>(random.next_below(52));
+        for (int step = 0; step < 200; ++step) {
+            ASSERT_EQ(queue.empty(), expected.empty()) << "round " << round << " of " << kSeed;
+            if (expected.empty() || random.next_below(2) == 0) {
+                const std::uint64_t key = random.next_below(std::uint64_t{1} << bits);
+                queue.push(key);
+                expected.insert(key);
+            } else {
+                ASSERT_EQ(queue.pop(), *expected.begin()) << "round " << round << " of " << kSeed;
+                expected.erase(expected.begin());
+            }
+        }
+    }
+}
+
 TEST(Bpe, GivesWhatThePlainRuleGives) {
     constexpr std::uint64_t kSeed = 20261130;
     RandomStream random(kSeed);
