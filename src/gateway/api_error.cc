@@ -18,6 +18,9 @@ const char* api_error_type(int http_status, ErrorShape shape) {
             return anthropic ? "request_too_large" : "invalid_request_error";
         case 429:
             return "rate_limit_error";
+        case 501:  // of HTTP, not of this side: the request is what has to change
+        case 505:
+            return "invalid_request_error";
         case 503:
             return "overloaded_error";
         default:

@@ -72,6 +72,19 @@ TEST(HttpRequestParser, GivesTheHeadBeforeTheBody) {
     EXPECT_EQ(parser.head().path(), "/v1/x");
 }
 
+TEST(HttpRequestParser, ATargetMayBeAWholeAddress) {
+    const auto target = [](const std::string& given) {
+        HttpRequestParser parser = parse("GET " + given + " HTTP/1.1\r\nHost: a\r\n\r\n", {999});
+        EXPECT_EQ(parser.state(), State::complete) << given;
+        return parser.state() == State::complete ? parser.take().target : "";
+    };
+    EXPECT_EQ(target("http://host/health"), "/health");
+    EXPECT_EQ(target("HTTPS://host:80/v1/models?x=http://b/c"), "/v1/models?x=http://b/c");
+    EXPECT_EQ(target("http://host"), "/");
+    EXPECT_EQ(target("http://host?q=1"), "/?q=1");
+    EXPECT_EQ(target("/http://host/a"), "/http://host/a");
+}
+
 TEST(HttpRequestParser, KnowsWhoCloses) {
     EXPECT_FALSE(parse("GET / HTTP/1.0\r\n\r\n", {99}).take().keep_alive);
     EXPECT_FALSE(
@@ -136,6 +149,9 @@ const std::vector<Fault>& faults() {
         {"http2_preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "Only HTTP/1.0 and HTTP/1.1"},
         {"http_09", "GET /\r\n\r\n", 400, "not valid HTTP"},
         {"version", "GET / HTTP/3.1\r\nHost: a\r\n\r\n", 505, "Only HTTP/1.0 and HTTP/1.1"},
+        {"bare_lf", "GET / HTTP/1.1\nHost: a\r\n\r\n", 400, "not valid HTTP"},
+        {"bare_lf_only", "GET / HTTP/1.1\nHost: a\n\r\n\r\n", 400, "not valid HTTP"},
+        {"version_word", "GET / FTP/1.1\r\nHost: a\r\n\r\n", 400, "not valid HTTP"},
         {"no_host", "GET / HTTP/1.1\r\n\r\n", 400, "0 Host headers"},
         {"two_hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, "2 Host headers"},
         {"space_in_name", "GET / " + kHost + "X y: 1\r\n\r\n", 400, "not valid HTTP"},
@@ -164,6 +180,13 @@ const std::vector<Fault>& faults() {
          413, "longer than the limit of 64 bytes"},
         {"chunk_size_text", "POST / " + kHost + "Transfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n",
          400, "not valid HTTP"},
+        {"chunk_size_text_alone", "POST / " + kHost + "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+         400, "not valid HTTP"},
+        {"second_chunk_size_text",
+         "POST / " + kHost + "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\nz", 400,
+         "not valid HTTP"},
+        {"chunk_without_end_alone",
+         "POST / " + kHost + "Transfer-Encoding: chunked\r\n\r\n2\r\nabcd", 400, "not valid HTTP"},
         {"chunk_without_end",
          "POST / " + kHost + "Transfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n0\r\n\r\n", 400,
          "not valid HTTP"},
