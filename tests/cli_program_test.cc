@@ -246,13 +246,15 @@ TEST_F(CliFiles, ABadLineGetsItsErrorAndTheBatchGoesOn) {
         "{\"id\":\"c\"}\n"
         "{\"id\":\"d\",\"prompt\":\"a\",\"temperature\":9}\n"
         "{\"id\":\"e\",\"prompt\":[1,99999999]}\n"
-        "{\"id\":\"f\",\"prompt\":\"a\",\"max_tokens\":1}\n";
+        "{\"id\":\"f\",\"prompt\":\"a\",\"max_tokens\":1}\n"
+        "{\"id\":\"f\",\"prompt\":\"b\",\"max_tokens\":1}\n";
     const Outcome batch =
         run({"generate", "--model", kModel, "-i", write("in", input), "-o", path("out")});
-    ASSERT_EQ(batch.status, 0) << batch.err;
+    EXPECT_EQ(batch.status, 1) << "some lines failed";
+    EXPECT_THAT(batch.err, HasSubstr("8 answered (6 with an error)"));
     const std::vector<Json> answers = json_lines(read("out"));
-    ASSERT_EQ(answers.size(), 7U);
-    const char* const ids[] = {"1", "2", "3", "\"c\"", "\"d\"", "\"e\"", "\"f\""};
+    ASSERT_EQ(answers.size(), 8U);
+    const char* const ids[] = {"1", "2", "3", "\"c\"", "\"d\"", "\"e\"", "\"f\"", "\"f\""};
     for (std::size_t i = 0; i < answers.size(); ++i) {
         EXPECT_EQ(answers[i].find("id")->dump(), ids[i]);
         const bool good = i == 0 || i == 6;
@@ -260,6 +262,11 @@ TEST_F(CliFiles, ABadLineGetsItsErrorAndTheBatchGoesOn) {
         EXPECT_EQ(answers[i].find("error") != nullptr, !good);
     }
     EXPECT_EQ(answers[0].find("text")->as_string(), answers[6].find("text")->as_string());
+    EXPECT_EQ(answers[7].find("error")->find("message")->as_string(),
+              "id \"f\" stands on an earlier line too, expected one of its own");
+    // What is there is told as such when the batch is run again, its errors included.
+    const Outcome again = run({"generate", "--model", kModel, "-i", path("in"), "-o", path("out")});
+    EXPECT_THAT(again.err, HasSubstr("8 were there already"));
 }
 
 std::string story_lines(int count) {
@@ -369,6 +376,29 @@ TEST(CliProgram, RecipeRendersTokenizesAndParses) {
     EXPECT_EQ(run({"recipe", "dance"}).status, 1);
 }
 
+TEST(CliProgram, AFolderInPlaceOfAFileIsAnError) {
+    const std::string folder = std::filesystem::temp_directory_path();
+    const std::vector<std::vector<std::string>> commands = {
+        {"recipe", "render", folder},
+        {"recipe", "tokenize", folder, "--tokenizer", source_path("models/tiny/tokenizer.json")},
+        {"recipe", "tokenize", "--tokenizer", folder},
+        {"recipe", "parse", folder},
+        {"recipe", "image", folder},
+        {"recipe", "check", "--tokenizer", folder, source_path("tests/data/transcripts")},
+        {"recipe", "check", "--update", folder + "/absent"},
+        {"generate", "--model", kModel, "-i", folder, "-o", "/dev/null"},
+        {"generate", "--config", folder},
+        {"inspect", source_path("README.md")},
+        {"bench", "--url", "http://127.0.0.1:9", "--dataset", folder},
+    };
+    for (const auto& command : commands) {
+        const Outcome outcome = run(command);
+        EXPECT_TRUE(outcome.status == 1 || outcome.status == 2)
+            << command[1] << ": " << outcome.status;
+        EXPECT_THAT(outcome.err, HasSubstr("fathom"));
+    }
+}
+
 TEST(CliProgram, RecipeImageTellsTheTokensOfPictures) {
     const std::string picture = source_path("fuzz/corpus/image/striped_gif");  // 2×10
     const Outcome shown = run({"recipe", "image", "--json", picture, picture});
@@ -413,6 +443,15 @@ TEST(CliProgram, RecipeCheckTellsTheFirstDifferenceOfEachRow) {
     EXPECT_EQ(updated.status, 0) << updated.err;
     EXPECT_THAT(updated.out, HasSubstr("1 transcripts changed"));
     EXPECT_THAT(run({"recipe", "check", path.string()}).err, HasSubstr("2 rows differ"));
+    std::ofstream(path) << R"({"id":"b","protocol":"chat","body":{"messages":5},)"
+                        << R"("error":{"phase":"body"}})"
+                        << "\n";
+    EXPECT_THAT(run({"recipe", "check", path.string()}).out,
+                HasSubstr("1 rows, 1 passed, 0 failed\n  1 passed by their status alone"));
+    std::ofstream(path) << "\n";
+    const Outcome empty = run({"recipe", "check", path.string()});
+    EXPECT_EQ(empty.status, 1);
+    EXPECT_THAT(empty.err, HasSubstr(path.string() + ": no rows"));
     std::filesystem::remove(path);
     EXPECT_EQ(run({"recipe", "check", "/absent.jsonl"}).status, 1);
     EXPECT_EQ(run({"recipe", "check"}).status, 1);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
+#include <set>
 
 #include "base/check.h"
 #include "base/queue.h"
@@ -203,6 +204,7 @@ class Batch {
                     "another input",
                     settings_.generate.output, report_.skipped + 1, id.dump(), line->number,
                     settings_.generate.input, expected.dump());
+            ids_.insert(id.dump());
             ++report_.skipped;
         }
         return {};
@@ -235,6 +237,9 @@ class Batch {
     Result<std::shared_ptr<RequestOwner>> start_owner(const Result<Json>& body,
                                                       Logprobs& logprobs) {
         if (!body.ok()) return body.status();
+        if (!ids_.insert(window_.back().id.dump()).second)
+            return invalid_argument("id {} stands on an earlier line too, expected one of its own",
+                                    window_.back().id.dump());
         FATHOM_ASSIGN(PreparedRequest prepared,
                       prepare_request(*body, settings_, model_name_, owners_.registry()));
         const Json* messages = body->find("messages");
@@ -292,7 +297,8 @@ class Batch {
     std::shared_ptr<AnswerQueue> answers_;
     LocalOwners owners_;
     Progress progress_;
-    std::deque<Entry> window_;  // in input order
+    std::deque<Entry> window_;   // in input order
+    std::set<std::string> ids_;  // of all lines so far
     std::int64_t first_number_ = 0;
     bool input_ended_ = false;
     bool hole_ = false;

@@ -1,6 +1,6 @@
 // A batch: JSONL requests in, JSONL answers out, in input order. Requests run together, at most a
-// window of them; a request that fails gets its error as its answer and the batch goes on. What the
-// output file already holds is not done again.
+// window of them; a request that fails gets its error as its answer and the batch goes on, as does
+// one whose id an earlier line has. What the output file already holds is not done again.
 //
 //   {"id": "a", "prompt": "Once", "max_tokens": 20}
 //   → {"id": "a", "text": "…", "reasoning": null, "finish_reason": "stop", "usage": {…}}

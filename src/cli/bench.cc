@@ -25,7 +25,7 @@ namespace fathom {
 namespace {
 
 const CommandSpec kSpec = {
-    .usage = "fathom bench (--model DIR | --url http://HOST:PORT/v1) [options]",
+    .usage = "fathom bench (--model DIR | --url http://HOST:PORT[/v1]) [options]",
     .summary =
         "Measures throughput and latency (TTFT, TPOT, ITL, E2E) for every combination of the given "
         "concurrencies and lengths.\nWith --model through an engine in this process, with --url as "
@@ -203,6 +203,7 @@ Status BenchRun::open_server() {
     }
     HttpTargetOptions options;
     FATHOM_ASSIGN(options.url, parse_http_url(bench.url));
+    if (options.url.prefix.empty()) options.url.prefix = "/v1";
     options.api_key = bench.api_key;
     options.model = settings_.stack.model_name;
     options.use_chat = bench.endpoint == "chat" || (bench.endpoint == "auto" && !plan_.is_random);

@@ -58,7 +58,8 @@ Result<int> generate_batch(const Settings& settings, Stack& stack, Interrupts& i
                "{} answered ({} with an error), {} were there already, {} tokens, {:.1f} s{}\n",
                report.answered, report.failed, report.skipped, report.output_tokens, seconds,
                report.interrupted ? "; interrupted, run it again to go on" : "");
-    return report.interrupted ? kExitInterrupted : kExitOk;
+    if (report.interrupted) return kExitInterrupted;
+    return report.failed > 0 ? kExitFailed : kExitOk;
 }
 
 Status check(const Settings::Generate& generate) {
