@@ -146,7 +146,8 @@ Result<std::optional<RequestedEffort>> read_effort(Json* value, std::string_view
                                     value->dump(), name, kEffortMax);
         return std::optional<RequestedEffort>({.percent = static_cast<int>(value->as_int64())});
     }
-    if (!value->is_string()) return wrong_type(*value, "string or map");
+    if (!value->is_string())
+        return wrong_type(*value, profile == Profile::open ? "string or integer" : "string or map");
     static constexpr std::array<std::string_view, 8> kNames = {"none", "minimal", "low",   "medium",
                                                                "high", "xhigh",   "ultra", "max"};
     static constexpr std::array<ReasoningEffort, 8> kEfforts = {
