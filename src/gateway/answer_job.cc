@@ -15,20 +15,25 @@ namespace {
 constexpr std::string_view kSseKeepAlive = ": keep-alive\n\n";
 constexpr std::string_view kSseDone = "data: [DONE]\n\n";
 
+// What an answer's member `fathom` may add to a response that is stored.
+constexpr std::size_t kFathomMemberBytes = 1024;
+
 struct Prepared {
     ApiRequest api;
     PreparedRequest request;
-    Json::Array earlier_items = {};  // that a named response stands for
+    std::string earlier = {};  // the items that a named response stands for, JSON
 };
 
-Result<Prepared> prepare_call(const AnswerCall& call, const AnswerContext& context) {
+Result<Prepared> prepare_call(const AnswerCall& call, const AnswerContext& context,
+                              const EarlierItems& earlier_items) {
     Prepared prepared;
-    const auto earlier_items = [&](const std::string& id) -> Result<Json::Array> {
-        FATHOM_ASSIGN(const StoredResponse* stored, context.store.find(call.client, id));
-        FATHOM_ASSIGN(prepared.earlier_items, stored_items(*stored));
-        return prepared.earlier_items;
+    const auto kept_items = [&](const std::string& id) -> Result<Json::Array> {
+        FATHOM_ASSIGN(Json::Array items, earlier_items(id));
+        Json list = Json::array(std::move(items));
+        prepared.earlier = list.dump();
+        return std::move(list.items());
     };
-    FATHOM_ASSIGN(prepared.api, read_api_request(call.api, call.body, context.api, earlier_items));
+    FATHOM_ASSIGN(prepared.api, read_api_request(call.api, call.body, context.api, kept_items));
     GenerationRequest& generation = prepared.api.generation;
     if (!prepared.api.has_seed) generation.sampling.seed = random_seed();
     generation.timeout_us = call.timeout_us;
@@ -87,20 +92,21 @@ class AnswerJob : public GenerationObserver,
 
   private:
     void on_prepared(Result<Prepared> prepared);
+    void settle_storing();
     void refuse(const Status& status);
     void begin_answer();
     void write(const std::vector<StreamPayload>& payloads);
     void finish_stream(const GenerationResult& result);
     void finish_whole(const GenerationResult& result);
     void add_fathom_member(std::string& object, const GenerationResult& result) const;
-    void store(std::string response);
+    void store(std::string response, const GenerationResult& result);
     HttpResponse with_id(HttpResponse response) const;
     bool ends_with_done() const { return call_.api == Api::chat || call_.api == Api::completion; }
 
     AnswerContext& context_;
     AnswerCall call_;
     std::shared_ptr<HttpExchange> exchange_;  // null once the answer ended or the client left
-    std::atomic<bool> gone_{false};           // also read by the preparation thread
+    std::atomic<bool> gone_{false};           // also read by the preparation threads
     std::shared_ptr<RequestOwner> owner_;
 
     std::optional<Prepared> prepared_;  // but for the prompt
@@ -114,18 +120,27 @@ class AnswerJob : public GenerationObserver,
 
 void AnswerJob::begin() {
     exchange_->attach(shared_from_this());
-    context_.preparation.post([self = shared_from_this()] {
-        if (self->gone_) return;
-        auto prepared =
-            std::make_shared<Result<Prepared>>(prepare_call(self->call_, self->context_));
-        self->context_.network.post([self, prepared] { self->on_prepared(std::move(*prepared)); });
-    });
+    const auto prepared = std::make_shared<std::optional<Result<Prepared>>>();
+    context_.preparation.run(
+        {.client = call_.client,
+         .body_bytes = call_.body.size(),
+         .read =
+             [self = shared_from_this(), prepared](const EarlierItems& earlier_items) {
+                 if (self->gone_) return;
+                 *prepared = prepare_call(self->call_, self->context_, earlier_items);
+             },
+         .done =
+             [self = shared_from_this(), prepared](const Status& status) {
+                 if (!self->exchange_) return;
+                 if (!status.ok()) return self->refuse(status);
+                 self->on_prepared(std::move(**prepared));
+             }});
 }
 
 void AnswerJob::on_prepared(Result<Prepared> prepared) {
-    if (!exchange_) return;
     if (!prepared.ok()) return refuse(prepared.status());
     prepared_ = std::move(*prepared);
+    settle_storing();
     const ApiRequest& api = prepared_->api;
     if (!api.stores) call_.body = {};
     id_ = random_uuid();
@@ -138,16 +153,27 @@ void AnswerJob::on_prepared(Result<Prepared> prepared) {
     owner_ = std::move(*owner);
 }
 
-// Before the client knows the response, so that its next request finds it.
-void AnswerJob::store(std::string response) {
-    if (!prepared_->api.stores) return;
-    context_.preparation.post(
-        [self = shared_from_this(), response = std::move(response)]() mutable {
-            Result<StoredResponse> stored = make_stored_response(
-                self->call_.body, std::move(self->prepared_->earlier_items), std::move(response));
-            if (stored.ok())
-                self->context_.store.put(self->call_.client, self->id_, std::move(*stored));
-        });
+// An answer says that it is stored only if it will be.
+void AnswerJob::settle_storing() {
+    ApiRequest& api = prepared_->api;
+    if (!api.stores) return;
+    const std::size_t bytes_max = context_.store.response_bytes_max(
+        call_.client, call_.body.size() + prepared_->earlier.size() + kFathomMemberBytes);
+    api.stores = bytes_max > 0;
+    api.lowered.responses.echo.store = api.stores;
+    api.lowered.responses.stored_bytes_max = bytes_max;
+}
+
+// Before the client knows the response, so that its next request finds it. The size of what the
+// builder wrote is what it went by when it said whether the response is stored.
+void AnswerJob::store(std::string response, const GenerationResult& result) {
+    const ApiRequest& api = prepared_->api;
+    if (!api.stores || response.size() > api.lowered.responses.stored_bytes_max) return;
+    add_fathom_member(response, result);
+    context_.store.put(call_.client, id_,
+                       {.response = std::move(response),
+                        .body = std::move(call_.body),
+                        .earlier = std::move(prepared_->earlier)});
 }
 
 HttpResponse AnswerJob::with_id(HttpResponse response) const {
@@ -236,7 +262,7 @@ void AnswerJob::finish_stream(const GenerationResult& result) {
         last_payloads_.clear();
         builder_->fail({.type = type, .message = result.status.message()}, last_payloads_);
     } else {
-        store(builder_->answer());
+        store(builder_->answer(), result);
         // The member goes where the usage is: a message stops after it.
         const std::size_t back = call_.api == Api::messages ? 2 : 1;
         FATHOM_CHECK(last_payloads_.size() >= back);
@@ -253,7 +279,7 @@ void AnswerJob::finish_whole(const GenerationResult& result) {
     std::string body;
     if (result.status.ok()) {
         body = builder_->answer();
-        store(body);
+        store(body, result);
         add_fathom_member(body, result);
     } else {
         body = api_error_json(http_status_of(result.status), result.status.message(), call_.errors);

@@ -1,7 +1,7 @@
 // One POST being answered: from the body to the last byte. It stands between three parties and
 // belongs to the network thread:
 //
-//   body ─ preparation thread ─► PreparedRequest ─► RequestOwner ─ events ─► HttpExchange
+//   body ─ preparation threads ─► PreparedRequest ─► RequestOwner ─ events ─► HttpExchange
 //
 // The first byte of an answer is held until the first token is committed or the client has waited
 // one keep-alive period, so that what is refused meanwhile still gets its own HTTP status.
@@ -11,11 +11,11 @@
 #include <string>
 
 #include "base/clock.h"
-#include "base/executor.h"
 #include "gateway/api_error.h"
 #include "gateway/api_request.h"
 #include "gateway/http/http_server.h"
 #include "gateway/owner.h"
+#include "gateway/preparation.h"
 #include "gateway/response_store.h"
 
 namespace fathom {
@@ -23,9 +23,8 @@ namespace fathom {
 // What all jobs share. Everything outlives them.
 struct AnswerContext {
     OwnerRegistry& owners;
-    Executor& network;      // where jobs live
-    Executor& preparation;  // where bodies are parsed, rendered and tokenized
-    ResponseStore& store;   // used on the preparation thread alone
+    Preparation& preparation;  // where bodies are parsed, rendered and tokenized
+    ResponseStore& store;
     const Clock& clock;
     ApiOptions api;
     std::string system_fingerprint;

@@ -13,25 +13,59 @@ namespace {
 
 constexpr std::int64_t kDefaultRawTokens = 16;
 
-Result<std::vector<TokenId>> render(const GenerationRequest& request,
-                                    const Conversation& conversation, const Tokenizer& tokenizer) {
-    FATHOM_ASSIGN(const std::vector<PromptSegment> segments,
-                  render_prompt(conversation, request.render));
+// Whether a prompt that cannot fit is encoded all the same, to be counted or shown.
+enum class Beyond { encoded, refused };
+
+Status check_prompt_bytes(std::size_t bytes, const GenerationLimits& limits) {
+    if (limits.token_bytes_max == 0) return {};
+    const auto tokens_min = static_cast<std::int64_t>(bytes / limits.token_bytes_max);
+    if (tokens_min <= limits.context_tokens) return {};
+    return invalid_argument(
+        "This model's maximum context length is {} tokens. However, you requested at least {} "
+        "tokens ({} bytes in the messages). Please reduce the length of the messages or "
+        "completion.",
+        limits.context_tokens, tokens_min, bytes);
+}
+
+Result<std::vector<TokenId>> encode(const GenerationRequest& request, const Conversation& text,
+                                    const Tokenizer& tokenizer, const GenerationLimits& limits,
+                                    Beyond beyond) {
+    FATHOM_ASSIGN(const std::vector<PromptSegment> segments, render_prompt(text, request.render));
+    std::size_t bytes = 0;
+    for (const PromptSegment& segment : segments)
+        bytes += segment.text.size();
+    if (beyond == Beyond::refused) FATHOM_RETURN_IF_ERROR(check_prompt_bytes(bytes, limits));
     return encode_prompt(segments, tokenizer, request.specials);
 }
 
-Result<std::vector<TokenId>> render(const GenerationRequest& request, const RawText& raw,
-                                    const Tokenizer& tokenizer, TokenId bos_id) {
+Result<std::vector<TokenId>> encode(const GenerationRequest& request, const RawText& raw,
+                                    const Tokenizer& tokenizer, const GenerationLimits& limits,
+                                    Beyond beyond) {
+    if (beyond == Beyond::refused) {
+        const std::size_t bytes = raw.text.size() + (raw.suffix ? raw.suffix->size() : 0);
+        FATHOM_RETURN_IF_ERROR(check_prompt_bytes(bytes, limits));
+    }
     if (raw.suffix) {
-        return encode_prompt(render_completion_prompt(raw.text, raw.suffix, request.render.tokens),
-                             tokenizer);
+        const std::vector<PromptSegment> segments =
+            render_completion_prompt(raw.text, raw.suffix, request.render.tokens);
+        for (const PromptSegment& segment : segments) {
+            if (segment.special && !tokenizer.added_id(segment.text))
+                return invalid_argument(
+                    "Invalid 'suffix': this model cannot fill in, it has no token {}.",
+                    segment.text);
+        }
+        return encode_prompt(segments, tokenizer);
     }
     std::vector<TokenId> ids = tokenizer.encode(raw.text, raw.recognize_added);
-    if (raw.add_bos && (ids.empty() || ids.front() != bos_id)) ids.insert(ids.begin(), bos_id);
+    if (raw.add_bos && (ids.empty() || ids.front() != limits.bos_id))
+        ids.insert(ids.begin(), limits.bos_id);
     return ids;
 }
 
-Result<std::vector<TokenId>> check_ids(const std::vector<TokenId>& ids, std::int64_t vocab_size) {
+Result<std::vector<TokenId>> encode(const GenerationRequest& /*request*/,
+                                    const std::vector<TokenId>& ids, const Tokenizer& /*tokenizer*/,
+                                    const GenerationLimits& limits, Beyond /*beyond*/) {
+    const std::int64_t vocab_size = limits.vocab_size;
     for (std::size_t i = 0; i < ids.size(); ++i) {
         if (ids[i] < 0 || ids[i] >= vocab_size)
             return invalid_argument(
@@ -41,13 +75,16 @@ Result<std::vector<TokenId>> check_ids(const std::vector<TokenId>& ids, std::int
     return ids;
 }
 
+Result<std::vector<TokenId>> encode(const GenerationRequest& request, const Tokenizer& tokenizer,
+                                    const GenerationLimits& limits, Beyond beyond) {
+    return std::visit(
+        [&](const auto& prompt) { return encode(request, prompt, tokenizer, limits, beyond); },
+        request.prompt);
+}
+
 Result<std::int64_t> output_budget(const GenerationRequest& request, std::size_t prompt_tokens,
                                    const GenerationLimits& limits) {
     const std::optional<std::int64_t>& requested = request.max_tokens;
-    if (requested && (*requested < 1 || *requested > limits.max_tokens))
-        return invalid_argument(
-            "Invalid max_tokens value, the valid range of max_tokens is [1, {}]",
-            limits.max_tokens);
     const auto* conversation = std::get_if<Conversation>(&request.prompt);
     FATHOM_ASSIGN(const std::int64_t budget,
                   resolve_output_budget({.prompt_tokens = static_cast<std::int64_t>(prompt_tokens),
@@ -63,11 +100,7 @@ Result<std::int64_t> output_budget(const GenerationRequest& request, std::size_t
 Result<std::vector<TokenId>> encode_request(const GenerationRequest& request,
                                             const Tokenizer& tokenizer,
                                             const GenerationLimits& limits) {
-    if (const auto* conversation = std::get_if<Conversation>(&request.prompt))
-        return render(request, *conversation, tokenizer);
-    if (const auto* raw = std::get_if<RawText>(&request.prompt))
-        return render(request, *raw, tokenizer, limits.bos_id);
-    return check_ids(std::get<std::vector<TokenId>>(request.prompt), limits.vocab_size);
+    return encode(request, tokenizer, limits, Beyond::encoded);
 }
 
 Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenizer& tokenizer,
@@ -86,8 +119,14 @@ Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenize
                                     limits.vocab_size);
     }
 
+    const std::optional<std::int64_t>& max_tokens = request.max_tokens;
+    if (max_tokens && (*max_tokens < 1 || *max_tokens > limits.max_tokens))
+        return invalid_argument(
+            "Invalid max_tokens value, the valid range of max_tokens is [1, {}]",
+            limits.max_tokens);
+
     PreparedRequest prepared;
-    FATHOM_ASSIGN(prepared.prompt, encode_request(request, tokenizer, limits));
+    FATHOM_ASSIGN(prepared.prompt, encode(request, tokenizer, limits, Beyond::refused));
     if (prepared.prompt.empty())
         return invalid_argument("Invalid 'prompt': empty. Expected at least one token.");
     FATHOM_ASSIGN(prepared.max_tokens, output_budget(request, prepared.prompt.size(), limits));

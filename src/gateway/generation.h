@@ -7,6 +7,7 @@
 // prepare() renders and tokenizes: it is the expensive part and pure, so it may run on any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -72,6 +73,7 @@ struct GenerationLimits {
     std::int64_t max_tokens = 393'216;  // largest max_tokens that may be asked for
     TokenId bos_id = 0, eos_id = 1;
     std::int64_t vocab_size = 0;
+    std::size_t token_bytes_max = 0;  // of the tokenizer's longest token; 0: not known
 };
 
 struct PreparedRequest {
@@ -94,7 +96,8 @@ Result<std::vector<TokenId>> encode_request(const GenerationRequest& request,
                                             const GenerationLimits& limits);
 
 // Checks everything and renders and tokenizes the prompt. Errors are invalid_argument with the
-// messages of recipe.md 4.1 and 2.13. Pure; any thread.
+// messages of recipe.md 4.1 and 2.13. A prompt that has more bytes than the longest tokens of the
+// vocabulary could hold within the context is refused without being tokenized. Pure; any thread.
 Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenizer& tokenizer,
                                 const GenerationLimits& limits);
 

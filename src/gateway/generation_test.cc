@@ -56,6 +56,47 @@ TEST(Prepare, DefaultOutputIsBoundedByTheContext) {
     EXPECT_EQ(thinking->max_tokens, 1000 - static_cast<std::int64_t>(thinking->prompt.size()));
 }
 
+TEST(Prepare, APromptThatCannotFitIsRefusedWithoutBeingTokenized) {
+    class NoTokenizer : public ByteTokenizer {
+      public:
+        std::vector<TokenId> encode(std::string_view, bool) const override {
+            ADD_FAILURE() << "tokenized";
+            return {};
+        }
+    };
+    GenerationLimits limits = kLimits;
+    limits.token_bytes_max = 30;
+    GenerationRequest hole = raw(std::string(30, 'a')), chat;
+    std::get<RawText>(hole.prompt).suffix = std::string(31'000, 'b');
+    chat.prompt = testing::user_says(std::string(31'000, 'a'), false);
+    for (const GenerationRequest& request : {raw(std::string(31'000, 'a')), hole, chat}) {
+        const Status status = prepare(request, NoTokenizer(), limits).status();
+        EXPECT_EQ(status.code(), StatusCode::invalid_argument);
+        EXPECT_THAT(status.message(),
+                    ::testing::StartsWith("This model's maximum context length is 1000 tokens. "
+                                          "However, you requested at least 103"));
+    }
+    const auto fits = prepare(raw(std::string(999, 'a')), ByteTokenizer(), limits);
+    EXPECT_TRUE(fits.ok());
+    // Only counted, it may be as long as it likes.
+    EXPECT_EQ(encode_request(raw(std::string(31'000, 'a')), ByteTokenizer(), limits)->size(),
+              31'001u);
+}
+
+TEST(Prepare, AModelWithoutTokensOfAHoleSaysSo) {
+    class NoHoles : public ByteTokenizer {
+      public:
+        std::optional<TokenId> added_id(std::string_view content) const override {
+            if (content.find("fim") != std::string_view::npos) return std::nullopt;
+            return ByteTokenizer::added_id(content);
+        }
+    };
+    GenerationRequest hole = raw("a");
+    std::get<RawText>(hole.prompt).suffix = "b";
+    EXPECT_EQ(prepare(hole, NoHoles(), kLimits).status().message(),
+              "Invalid 'suffix': this model cannot fill in, it has no token <｜fim▁begin｜>.");
+}
+
 TEST(Prepare, FillsAHoleWithTheTokensOfTheTemplate) {
     GenerationRequest hole = raw("a");
     std::get<RawText>(hole.prompt).suffix = "b";

@@ -1,5 +1,6 @@
 #include "gateway/inspection.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -123,8 +124,21 @@ Result<std::optional<std::string>> tokenized_text(std::string_view body,
                                                   const Tokenizer& tokenizer) {
     FATHOM_ASSIGN(Json parsed, parse_request_body(body, "an object"));
     FATHOM_ASSIGN(Fields fields, Fields::of(parsed, "an object"));
-    const Json* text = fields.present("text");  // in a Responses body an object
-    if (text == nullptr || !text->is_string()) return std::optional<std::string>();
+    const Json* text = fields.present("text");
+    if (text == nullptr) {
+        static constexpr std::array<std::string_view, 3> kOfRequests = {"messages", "input",
+                                                                        "prompt"};
+        const bool is_request =
+            std::any_of(kOfRequests.begin(), kOfRequests.end(),
+                        [&](std::string_view key) { return fields.present(key) != nullptr; });
+        if (!is_request)
+            return invalid_argument(
+                "missing field `text`, or a request with `messages`, `input` "
+                "or `prompt`");
+        return std::optional<std::string>();
+    }
+    if (text->is_object()) return std::optional<std::string>();  // settings of a Responses body
+    if (!text->is_string()) return wrong_type_of("text", *text, "a string");
     FATHOM_ASSIGN(const std::optional<bool> special, fields.optional_bool("special"));
     return std::optional<std::string>(
         tokens_json(tokenizer.encode(text->as_string(), special.value_or(false)), tokenizer));

@@ -39,6 +39,17 @@ TEST(Inspection, CountsTokensInEachProtocolsForm) {
               R"({"object":"response.input_tokens","input_tokens":6})");
 }
 
+TEST(Inspection, NamesTheTextThatIsMissingOrNoText) {
+    const auto fault = [](std::string_view body) {
+        return inspect(Inspection::tokenize, Api::chat, body).status().message();
+    };
+    EXPECT_THAT(fault("{}"), HasSubstr("missing field `text`"));
+    EXPECT_THAT(fault(R"({"text":null})"), HasSubstr("missing field `text`"));
+    EXPECT_THAT(fault(R"({"text":5})"), HasSubstr("text: invalid type: integer `5`"));
+    EXPECT_THAT(fault(R"({"text":["a"]})"), HasSubstr("text: invalid type"));
+    EXPECT_THAT(fault(R"({"messages":[]})"), HasSubstr("missing field `model`"));
+}
+
 TEST(Inspection, TokenizesTextsAndRequests) {
     EXPECT_EQ(*inspect(Inspection::tokenize, Api::chat, R"({"text":"ab"})"),
               R"({"count":2,"ids":[97,98],"pieces":["a","b"]})");

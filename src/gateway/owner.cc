@@ -385,6 +385,10 @@ OwnerRegistry::OwnerRegistry(Engine& engine, std::shared_ptr<const Tokenizer> to
                      .bos_id = model.bos_id,
                      .eos_id = model.eos_id,
                      .vocab_size = model.vocab_size};
+    const Tokenizer& spells = *impl_->tokenizer;
+    for (TokenId id = 0; id < spells.vocab_size(); ++id)
+        impl_->limits.token_bytes_max =
+            std::max(impl_->limits.token_bytes_max, spells.bytes(id).size());
 }
 
 OwnerRegistry::~OwnerRegistry() {

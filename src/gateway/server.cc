@@ -11,8 +11,8 @@
 #include "gateway/api_keys.h"
 #include "gateway/http/http_server.h"
 #include "gateway/inspection.h"
+#include "gateway/preparation.h"
 #include "gateway/random_id.h"
-#include "gateway/thread_executor.h"
 
 namespace fathom {
 
@@ -188,13 +188,13 @@ struct Server::Impl : HttpHandler {
           owners(engine, std::move(tokenizer), http->executor(), clock, metrics, options.owner),
           store(options.responses, clock),
           jobs{.owners = owners,
-               .network = http->executor(),
                .preparation = preparation,
                .store = store,
                .clock = clock,
                .api = options.api,
                .system_fingerprint = options.system_fingerprint},
-          model_names{options.owner.model_name} {
+          model_names{options.owner.model_name},
+          preparation(http->executor(), store) {
         model_names.insert(model_names.end(), options.model_aliases.begin(),
                            options.model_aliases.end());
         LowerOptions& lower = jobs.api.lower;
@@ -220,11 +220,7 @@ struct Server::Impl : HttpHandler {
     void start(const RouteRule& rule, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
     void inspect(const RouteRule& rule, HttpRequest request,
                  std::shared_ptr<HttpExchange> exchange);
-    void stored_response(const HttpRequest& request, std::shared_ptr<HttpExchange> exchange);
-    // Does work on the preparation thread and responds with the JSON that it gives.
-    template <typename Work>
-    void respond_later(Work work, ErrorShape errors, std::string request_id,
-                       std::shared_ptr<HttpExchange> exchange);
+    void stored_response(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange);
     HttpResponse answer(Route route, std::string_view path) const;
     HttpResponse models() const;
     HttpResponse health() const;
@@ -239,10 +235,10 @@ struct Server::Impl : HttpHandler {
 
     std::unique_ptr<HttpServer> http;
     OwnerRegistry owners;
-    ResponseStore store;  // the preparation thread's
+    ResponseStore store;
     AnswerContext jobs;
     std::vector<std::string> model_names;
-    ThreadExecutor preparation;  // dies first: its tasks use all of the above
+    Preparation preparation;  // dies first: its tasks use all of the above
 };
 
 std::optional<HttpResponse> Server::Impl::refuse(const HttpRequest& head) {
@@ -286,7 +282,7 @@ void Server::Impl::handle(HttpRequest request, std::shared_ptr<HttpExchange> exc
     if (rule.route == Route::answer) return start(rule, std::move(request), std::move(exchange));
     if (rule.route == Route::inspection)
         return inspect(rule, std::move(request), std::move(exchange));
-    if (rule.route == Route::response) return stored_response(request, std::move(exchange));
+    if (rule.route == Route::response) return stored_response(request, exchange);
     HttpResponse response = answer(rule.route, request.path());
     add_request_id(response, request);
     exchange->respond(response);
@@ -310,43 +306,38 @@ void Server::Impl::start(const RouteRule& rule, HttpRequest request,
     start_answer(jobs, std::move(call), std::move(exchange));
 }
 
-template <typename Work>
-void Server::Impl::respond_later(Work work, ErrorShape errors, std::string request_id,
-                                 std::shared_ptr<HttpExchange> exchange) {
-    preparation.post([this, work = std::move(work), errors, id = std::move(request_id),
-                      exchange = std::move(exchange)]() mutable {
-        Result<std::string> body = work();
-        HttpResponse response =
-            body.ok() ? json_response(200, std::move(*body)) : api_error(body.status(), errors);
-        response.headers.emplace_back("x-request-id", std::move(id));
-        http->executor().post([response = std::move(response), exchange = std::move(exchange)] {
-            exchange->respond(response);
-        });
-    });
-}
-
 void Server::Impl::inspect(const RouteRule& rule, HttpRequest request,
                            std::shared_ptr<HttpExchange> exchange) {
-    std::string id = request_id(request.header("x-request-id"));
-    const auto work = [this, rule, request = std::move(request)]() -> Result<std::string> {
-        FATHOM_ASSIGN(const Api api, inspected_api(rule, request));
-        const auto earlier_items = [&](const std::string& response) -> Result<Json::Array> {
-            FATHOM_ASSIGN(const StoredResponse* stored, store.find(client_of(request), response));
-            return stored_items(*stored);
-        };
-        return inspect_request({.kind = rule.inspection, .api = api, .body = request.body},
-                               jobs.api, earlier_items, *owners.tokenizer(), owners.limits());
+    Preparation::Reading reading;
+    reading.client = client_of(request);
+    reading.body_bytes = request.body.size();
+    const auto shared = std::make_shared<const HttpRequest>(std::move(request));
+    const auto body = std::make_shared<Result<std::string>>(std::string());
+    reading.read = [this, rule, shared, body](const EarlierItems& earlier_items) {
+        const Result<Api> api = inspected_api(rule, *shared);
+        *body = api.ok()
+                    ? inspect_request({.kind = rule.inspection, .api = *api, .body = shared->body},
+                                      jobs.api, earlier_items, *owners.tokenizer(), owners.limits())
+                    : Result<std::string>(api.status());
     };
-    respond_later(work, errors_of(rule), std::move(id), std::move(exchange));
+    reading.done = [shared, body, errors = errors_of(rule),
+                    exchange = std::move(exchange)](const Status& status) {
+        const Status& fault = status.ok() ? body->status() : status;
+        HttpResponse response =
+            fault.ok() ? json_response(200, std::move(**body)) : api_error(fault, errors);
+        add_request_id(response, *shared);
+        exchange->respond(response);
+    };
+    preparation.run(std::move(reading));
 }
 
 void Server::Impl::stored_response(const HttpRequest& request,
-                                   std::shared_ptr<HttpExchange> exchange) {
-    std::string id(request.path().substr(kResponsePrefix.size()));
-    const bool erase = request.method == "DELETE";
-    const auto work = [this, id, client = client_of(request), erase]() -> Result<std::string> {
-        FATHOM_ASSIGN(const StoredResponse* stored, store.find(client, id));
-        if (!erase) return stored->response;
+                                   const std::shared_ptr<HttpExchange>& exchange) {
+    const std::string id(request.path().substr(kResponsePrefix.size()));
+    const std::string client = client_of(request);
+    const auto answer = [&]() -> Result<std::string> {
+        FATHOM_ASSIGN(const StoredResponsePtr stored, store.find(client, id));
+        if (request.method != "DELETE") return stored->response;
         FATHOM_RETURN_IF_ERROR(store.erase(client, id));
         std::string text;
         JsonWriter json(text);
@@ -354,8 +345,11 @@ void Server::Impl::stored_response(const HttpRequest& request,
         json.key("deleted").value(true).end_object();
         return text;
     };
-    respond_later(work, ErrorShape::openai, request_id(request.header("x-request-id")),
-                  std::move(exchange));
+    Result<std::string> body = answer();
+    HttpResponse response =
+        body.ok() ? json_response(200, std::move(*body)) : api_error(body.status());
+    add_request_id(response, request);
+    exchange->respond(response);
 }
 
 HttpResponse Server::Impl::models() const {

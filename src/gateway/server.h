@@ -15,7 +15,7 @@
 //
 // A client that goes away cancels its request, streamed or not; a client that does not read is
 // dropped when its buffered output reaches output_bytes_max. Bodies are parsed, rendered and
-// tokenized on a second thread, so one huge prompt does not stall the streams of others.
+// tokenized on threads of their own (preparation.h), so that a huge one does not stall others.
 #pragma once
 
 #include <cstddef>

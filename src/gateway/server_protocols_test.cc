@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/json.h"
+#include "gateway/preparation.h"
 #include "gateway/server.h"
 #include "gateway/testing/http_client.h"
 #include "gateway/testing/scripted_engine.h"
@@ -103,8 +107,7 @@ class ProtocolsTest : public ::testing::Test {
     }
     HttpAnswer ask(const std::string& request) {
         if (!server_) {
-            auto server = Server::create(options_, *engine_, std::make_shared<ByteTokenizer>(),
-                                         metrics_, clock_);
+            auto server = Server::create(options_, *engine_, tokenizer_, metrics_, clock_);
             EXPECT_TRUE(server.ok()) << server.status().message();
             server_ = std::move(*server);
         }
@@ -121,6 +124,7 @@ class ProtocolsTest : public ::testing::Test {
     MetricsRegistry metrics_;
     std::shared_ptr<Script> script_;
     std::unique_ptr<Engine> engine_;
+    std::shared_ptr<const Tokenizer> tokenizer_ = std::make_shared<ByteTokenizer>();
     ServerOptions options_;
     std::unique_ptr<Server> server_;
 };
@@ -313,7 +317,7 @@ TEST_F(ProtocolsTest, AResponseCanBeContinued) {
 
     const HttpAnswer got = ask(http_get("/v1/responses/" + id));
     EXPECT_EQ(got.status, 200);
-    EXPECT_EQ(parsed(got.body).find("id")->as_string(), id);
+    EXPECT_EQ(got.body, first.dump()) << "with the member `fathom`";
     const std::string remove = "DELETE /v1/responses/" + id + " HTTP/1.1\r\nHost: a\r\n\r\n";
     EXPECT_EQ(ask(remove).body, R"({"id":")" + id + R"(","object":"response","deleted":true})");
     EXPECT_EQ(ask(remove).status, 404);
@@ -336,6 +340,66 @@ TEST_F(ProtocolsTest, OnlyTheClientThatAskedFindsAResponseAndOnlyIfItMayBeStored
     EXPECT_EQ(ask(http_get("/v1/responses/" + id, one)).status, 200);
     EXPECT_EQ(ask(http_get("/v1/responses/" + id, two)).status, 404);
     EXPECT_EQ(ask(http_get("/v1/responses/" + id_of(R"(,"store":false)"), one)).status, 404);
+}
+
+TEST_F(ProtocolsTest, WhatIsTooLargeToBeStoredSaysThatItIsNot) {
+    options_.responses.bytes_max = 10'000;
+    const auto stored = [&](const std::string& members) {
+        const Json answer = parsed(post("/v1/responses", responses_body(members)).body);
+        const bool says = answer.find("store")->as_bool();
+        const std::string id = answer.find("id")->as_string();
+        EXPECT_EQ(ask(http_get("/v1/responses/" + id)).status, says ? 200 : 404);
+        return says;
+    };
+    EXPECT_TRUE(stored(""));
+    EXPECT_FALSE(stored(R"(,"metadata":{"a":")" + std::string(6000, 'x') + R"("})"));
+    reply("</think>" + std::string(3000, 'y'));
+    EXPECT_FALSE(stored(""));
+    const std::vector<Frame> events =
+        frames(post("/v1/responses", responses_body(R"(,"stream":true)")).body);
+    EXPECT_FALSE(events.back().data.find("response")->find("store")->as_bool());
+}
+
+// A tokenizer that does not come to the end of some texts before it is told to.
+class StuckTokenizer : public ByteTokenizer {
+  public:
+    std::vector<TokenId> encode(std::string_view text, bool recognize_added) const override {
+        constexpr std::chrono::seconds kPatience{20};
+        if (text.find("STUCK") != std::string_view::npos)
+            gave_up = go.get_future().wait_for(kPatience) != std::future_status::ready;
+        return ByteTokenizer::encode(text, recognize_added);
+    }
+    mutable std::promise<void> go;
+    mutable std::atomic<bool> gave_up{false};
+};
+
+TEST_F(ProtocolsTest, ALargeBodyStallsNoSmallOne) {
+    const auto tokenizer = std::make_shared<StuckTokenizer>();
+    tokenizer_ = tokenizer;
+    ask(http_get("/health"));
+    HttpClient large(server_->port());
+    const std::string text(Preparation::kLargeBytes, ' ');
+    EXPECT_TRUE(large.send(http_post("/v1/tokenize", R"({"text":"STUCK)" + text + R"("})")));
+    EXPECT_EQ(post("/v1/tokenize", R"({"text":"ab"})").status, 200);
+    EXPECT_EQ(post("/v1/chat/completions", chat_body()).status, 200);
+    tokenizer->go.set_value();
+    EXPECT_EQ(large.answer().status, 200);
+    EXPECT_FALSE(tokenizer->gave_up) << "the small ones waited";
+}
+
+TEST_F(ProtocolsTest, ASmallBodyThatNamesALargeResponseIsLarge) {
+    const auto tokenizer = std::make_shared<StuckTokenizer>();
+    tokenizer_ = tokenizer;
+    const std::string blanks(Preparation::kLargeBytes, ' ');
+    const Json first = parsed(post("/v1/responses", responses_body(blanks)).body);
+    HttpClient large(server_->port());
+    EXPECT_TRUE(large.send(http_post("/v1/responses/input_tokens",
+                                     R"({"model":"test","input":"STUCK","previous_response_id":")" +
+                                         first.find("id")->as_string() + R"("})")));
+    EXPECT_EQ(post("/v1/chat/completions", chat_body()).status, 200);
+    tokenizer->go.set_value();
+    EXPECT_EQ(large.answer().status, 200);
+    EXPECT_FALSE(tokenizer->gave_up) << "the small ones waited";
 }
 
 TEST_F(ProtocolsTest, CountsAndShowsWithoutGenerating) {

@@ -248,6 +248,15 @@ TEST_F(ServerTest, RoutesAndTheirRefusals) {
          400, "This model's maximum context length is 4096 tokens."},
         {"not_http", "NOT HTTP\r\n\r\n", 400, "The request is not valid HTTP"},
         {"no_host", "GET /health HTTP/1.1\r\n\r\n", 400, "0 Host headers"},
+        {"whole_address", http_get("http://somewhere/health"), 200, "ok"},
+        {"version", "GET /health HTTP/3.0\r\nHost: a\r\n\r\n", 505, "invalid_request_error"},
+        {"encoding", "POST /v1/prompt HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 501,
+         "invalid_request_error"},
+        {"expect", "POST /v1/prompt HTTP/1.1\r\nHost: a\r\nExpect: magic\r\n\r\n", 417,
+         "invalid_request_error"},
+        {"chunk_size",
+         "POST /v1/prompt HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400,
+         "The request is not valid HTTP"},
     };
     for (const RouteRow& row : rows) {
         const HttpAnswer got = ask(row.request);

@@ -140,6 +140,7 @@ class ResponsesAnswer : public AnswerBuilder {
     void fail(const AnswerError& error, std::vector<StreamPayload>& payloads) override {
         payloads_ = &payloads;
         close(Status::incomplete, "final_answer");
+        options_.echo.store = false;  // what failed can not be continued
         send("response.failed",
              [&](JsonWriter& writer) { write_response(writer.key("response"), nullptr, &error); });
     }
@@ -317,10 +318,19 @@ class ResponsesAnswer : public AnswerBuilder {
     void finish(const OutputEvent& last) {
         const bool complete = incomplete_reason(last.finish) == nullptr;
         close(complete ? Status::completed : Status::incomplete, "final_answer");
-        JsonWriter response_writer(response_);
-        write_response(response_writer, &last);
+        write_finished(last);
+        if (options_.echo.store && response_.size() > options_.stored_bytes_max) {
+            options_.echo.store = false;
+            write_finished(last);
+        }
         send(complete ? "response.completed" : "response.incomplete",
              [&](JsonWriter& writer) { writer.key("response").raw(response_); });
+    }
+
+    void write_finished(const OutputEvent& last) {
+        response_.clear();
+        JsonWriter writer(response_);
+        write_response(writer, &last);
     }
 
     // The response object. `last` is null while it is in progress or when it has failed.

@@ -2,8 +2,10 @@
 // object. Log probabilities are written for content, not for reasoning.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -49,6 +51,8 @@ struct ResponsesAnswerOptions {
     bool tool_search = false;                    // `tool_search` is declared, run by the client
     // Unix seconds at the end of the answer; without it, those of its creation.
     std::function<std::int64_t()> unix_seconds = {};
+    // A response object of more bytes says that it is not stored.
+    std::size_t stored_bytes_max = std::numeric_limits<std::size_t>::max();
 };
 
 std::unique_ptr<AnswerBuilder> make_responses_answer(AnswerSettings settings,
