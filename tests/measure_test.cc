@@ -177,8 +177,8 @@ TEST_F(Bench, CountsWhatAServerRefuses) {
     const std::string lines = write("l.jsonl",
                                     "{\"prompt\": \"a b c\", \"max_tokens\": 3}\n"
                                     "{\"prompt\": [99999999], \"max_tokens\": 3}\n");
-    const Outcome outcome = run({"bench", "--url", server.url() + "/v1", "--dataset",
-                                 "jsonl:" + lines, "--num-warmups", "0"});
+    const Outcome outcome =
+        run({"bench", "--url", server.url(), "--dataset", "jsonl:" + lines, "--num-warmups", "0"});
     EXPECT_EQ(outcome.status, 1);
     EXPECT_THAT(outcome.out, HasSubstr("1 failed: http 4"));
 }
