@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <fstream>
+
 #include "base/check.h"
 
 namespace fathom {
@@ -62,6 +64,17 @@ Sha256Digest hmac_sha256(std::string_view secret, std::string_view message) {
     outer.update(outer_key);
     outer.update(inner.finish());
     return outer.finish();
+}
+
+Result<Sha256Digest> file_sha256(const std::string& path) {
+    constexpr std::size_t kPieceBytes = 1 << 20;
+    std::ifstream file(path, std::ios::binary);
+    std::string piece(kPieceBytes, '\0');
+    Sha256 hash;
+    while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0)
+        hash.update(std::string_view(piece.data(), static_cast<std::size_t>(file.gcount())));
+    if (!file.eof()) return error(StatusCode::not_found, "{}: cannot be read", path);
+    return hash.finish();
 }
 
 std::string hex_text(std::span<const std::uint8_t> bytes) {

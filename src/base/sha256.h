@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace fathom {
 
 using Sha256Digest = std::array<std::uint8_t, 32>;
@@ -33,6 +35,9 @@ class Sha256 {
 };
 
 Sha256Digest hmac_sha256(std::string_view secret, std::string_view message);
+
+// Of a file's bytes, read once from beginning to end. Errors name the path.
+Result<Sha256Digest> file_sha256(const std::string& path);
 
 std::string hex_text(std::span<const std::uint8_t> bytes);  // lower case
 

@@ -14,7 +14,7 @@ const CommandSpec kSpec = {
     .usage = "fathom config dump [--config FILE] [options]",
     .summary =
         "Prints every setting as `key = value  # origin`; secrets show only that they are set.",
-    .tables = {"model", "engine", "server", "sampling", "generate", "chat", "log"},
+    .tables = {"model", "engine", "pool", "server", "sampling", "generate", "chat", "log"},
     .aliases = {},
     .positional_max = 1};
 

@@ -16,7 +16,7 @@ const CommandSpec kSpec = {
     .usage = "fathom serve --model DIR [options]",
     .summary =
         "Answers the HTTP APIs of OpenAI and Anthropic until SIGINT or SIGTERM, then drains.",
-    .tables = {"model", "engine", "server", "codec", "log"},
+    .tables = {"model", "engine", "pool", "server", "codec", "log"},
     .aliases = {},
     .positional_max = 0};
 
@@ -40,9 +40,9 @@ Status first_token(OwnerRegistry& owners) {
 
 Status serve(const Settings& settings) {
     FATHOM_ASSIGN(Stack stack, build_stack(settings.stack));
+    FATHOM_ASSIGN(const ServerOptions options, server_options(settings, stack));
     FATHOM_ASSIGN(std::unique_ptr<Server> server,
-                  Server::create(server_options(settings, stack), *stack.engine, stack.tokenizer,
-                                 *stack.metrics));
+                  Server::create(options, *stack.engine, stack.tokenizer, *stack.metrics));
     const Status first = first_token(server->owners());
     if (first.code() == StatusCode::cancelled) return {};  // told to stop before it was ready
     FATHOM_RETURN_IF_ERROR(first);

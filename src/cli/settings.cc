@@ -65,6 +65,32 @@ void bind_stack(StackOptions& stack, ConfigSchema& schema) {
                "a snapshot that is not used for so long is dropped");
 }
 
+void bind_pool(Settings& settings, ConfigSchema& schema) {
+    StackOptions& stack = settings.stack;
+    Settings::Pool& pool = settings.pool;
+    schema.add("pool.dir", &stack.pool.directory,
+               "directory of the KV pool: computed prompts and answers outlive the process there");
+    schema.add("pool.capacity_mib", &pool.capacity_mib, 0, std::int64_t{1} << 40,
+               "files of the pool; 0: half of what is free, at most 1 TiB");
+    schema.add("pool.secret_file", &stack.pool.secret_file,
+               "32 bytes that names of blocks depend on; empty: DIR/SECRET, made when absent");
+    schema.add(
+        "pool.staging_mib", &pool.staging_mib, 1, 1 << 20,
+        "memory for blocks that wait to be stored; what comes when it is full is not stored");
+    schema.add("pool.load_ms", &stack.pool_load_ms, 0, 600'000,
+               "how long a request waits for its blocks, and beside it");
+    schema.add("pool.load_ms_per_1k_tokens", &stack.pool_load_ms_per_1k_tokens, 0, 600'000,
+               "for every 1000 tokens; never more than a quarter of what computing them takes");
+    schema.add_choice("pool.share", &pool.share, {"account", "all"},
+                      "who finds cached KV, here and in the pool: requests of one API key, or all");
+    schema.add_choice("pool.traffic_class", &pool.traffic_class,
+                      {"agent", "chatbot", "system", "ephemeral"},
+                      "how long blocks live: 3 days, 7 days, 7 days while used, 1 hour; a request "
+                      "may say otherwise (x-fathom-traffic-class)");
+    schema.add("pool.key_classes", &pool.key_classes,
+               "classes of the API keys, in their order; repeatable");
+}
+
 void bind_server(Settings::Server& server, ConfigSchema& schema) {
     schema.add("server.host", &server.host, "address to listen on");
     schema.add("server.port", &server.port, 0, 65'535, "port; 0: any free one");
@@ -220,6 +246,7 @@ void bind_settings(Settings& settings, ConfigSchema& schema) {
     bind_stack(settings.stack, schema);
     bind_server(settings.server, schema);
     bind_codec(settings.codec, schema);
+    bind_pool(settings, schema);
     bind_requests(settings, schema);
     bind_bench(settings.bench, schema);
     schema.add_choice("log.level", &settings.log.level,
@@ -240,6 +267,7 @@ const std::vector<FlagAlias>& flag_aliases() {
         {"--host", "server.host"},
         {"--port", "server.port"},
         {"--api-key", "server.api_keys"},
+        {"--pool", "pool.dir"},
         {"-n", "sampling.max_tokens"},
         {"--max-tokens", "sampling.max_tokens"},
         {"--temperature", "sampling.temperature"},
@@ -304,10 +332,29 @@ std::optional<int> read_settings(const std::vector<std::string>& args, CommandSp
         return kExitOk;
     }
     init_logging(log_level_of(settings.log.level), log_style(settings.log.style));
+    settings.stack.pool.capacity_bytes = settings.pool.capacity_mib << 20;
+    settings.stack.pool.tier.staging_bytes = settings.pool.staging_mib << 20;
     return std::nullopt;
 }
 
-ServerOptions server_options(const Settings& settings, const Stack& stack) {
+namespace {
+
+Result<KvSharingOptions> sharing_options(const Settings::Pool& from, const Stack& stack) {
+    KvSharingOptions to;
+    to.per_key = from.share == "account";
+    if (stack.pool != nullptr) to.secret = stack.pool->secret();
+    FATHOM_ASSIGN(to.traffic_class, parse_traffic_class(from.traffic_class));
+    for (const std::string& name : from.key_classes) {
+        const Result<TrafficClass> known = parse_traffic_class(name);
+        if (!known.ok()) return known.status().with_context("pool.key_classes");
+        to.key_classes.push_back(*known);
+    }
+    return to;
+}
+
+}  // namespace
+
+Result<ServerOptions> server_options(const Settings& settings, const Stack& stack) {
     constexpr std::int64_t kSecondUs = 1'000'000;
     const Settings::Server& from = settings.server;
     ServerOptions to;
@@ -334,6 +381,7 @@ ServerOptions server_options(const Settings& settings, const Stack& stack) {
     to.owner = stack.owner_options();
     to.owner.in_flight_max = static_cast<std::size_t>(from.requests_max);
     to.owner.not_started_us = from.not_started_s * kSecondUs;
+    FATHOM_ASSIGN(to.sharing, sharing_options(settings.pool, stack));
     to.handle_signals = true;
     return to;
 }

@@ -29,6 +29,12 @@ struct Settings {
         std::int64_t not_started_s = 600, drain_s = 60;
     } server;
 
+    struct Pool {  // beside what is in `stack`
+        std::int64_t capacity_mib = 0, staging_mib = 64;
+        std::string share = "account", traffic_class = "agent";
+        std::vector<std::string> key_classes;
+    } pool;
+
     struct Codec {  // recipe.md 0.3
         std::string dialect = "v41", effort_dialect = "v4_0731";
         std::string history_reasoning = "drop_without_tools";
@@ -92,7 +98,7 @@ const std::vector<FlagAlias>& flag_aliases();
 std::optional<int> read_settings(const std::vector<std::string>& args, CommandSpec spec,
                                  Settings& settings);
 
-ServerOptions server_options(const Settings& settings, const Stack& stack);
+Result<ServerOptions> server_options(const Settings& settings, const Stack& stack);
 
 // How requests are read and rendered, in the profile `open`; names and bounds of models are left
 // out.

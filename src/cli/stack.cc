@@ -7,8 +7,10 @@
 
 #include "base/compute_pool.h"
 #include "base/log.h"
+#include "base/sha256.h"
 #include "engine/calibration.h"
 #include "engine/fork.h"
+#include "engine/kv_identity.h"
 #include "engine/model_shape.h"
 #include "kernels/ops.h"
 #include "model/model.h"
@@ -193,6 +195,24 @@ Result<CostModel> cost_model(const StackOptions& options, LoadedModel& loaded) {
 
 }  // namespace
 
+namespace {
+
+// What tells this model's blocks from those of any other, whatever it is served as.
+Result<std::vector<NamespaceField>> identity_fields(const StackOptions& options,
+                                                    const LoadedModel& loaded) {
+    FATHOM_RETURN_IF_ERROR(check_block_names());
+    ModelIdentity identity;
+    identity.model_id = loaded.identity.model;
+    FATHOM_ASSIGN(identity.weights_digest, checkpoint_digest(*loaded.checkpoint));
+    FATHOM_ASSIGN(const Sha256Digest tokenizer, file_sha256(options.model_dir + "/tokenizer.json"));
+    identity.tokenizer_digest = hex_text(tokenizer);
+    std::vector<NamespaceField> fields = kv_identity(identity, loaded.checkpoint->config());
+    log_info("KV namespace: {}", describe_namespace(fields));
+    return fields;
+}
+
+}  // namespace
+
 Result<Stack> build_stack(const StackOptions& options) {
     FATHOM_ASSIGN(LoadedModel loaded, load_model(options));
     Stack stack;
@@ -209,6 +229,15 @@ Result<Stack> build_stack(const StackOptions& options) {
     engine.snapshot_life_us = options.snapshot_life_s * 1'000'000;
     FATHOM_ASSIGN(engine.prefill, parse_prefill_mode(options.prefill));
     FATHOM_ASSIGN(engine.cost, cost_model(options, loaded));
+    if (!options.pool.directory.empty()) {
+        OpenPoolOptions pool = options.pool;
+        pool.payload_bytes = loaded.model->kv_layout().page_bytes;
+        FATHOM_ASSIGN(stack.pool, OpenPool::open(pool, real_clock(), *stack.metrics));
+        FATHOM_ASSIGN(engine.kv_identity, identity_fields(options, loaded));
+        engine.tier = &stack.pool->tier();
+        engine.tier_budget.load_us = options.pool_load_ms * 1000;
+        engine.tier_budget.load_us_per_1k_tokens = options.pool_load_ms_per_1k_tokens * 1000;
+    }
     FATHOM_ASSIGN(
         std::unique_ptr<EngineCore> core,
         EngineCore::create(std::move(loaded.model), engine, real_clock(), stack.metrics.get()));

@@ -68,7 +68,7 @@ class EngineCore {
     virtual void set_probe(Probe* probe) = 0;  // for verify; null to remove
     // Called, on any thread, when blocks came from the tier (EngineConfig::tier) while nobody may
     // be looking. Set before the first add().
-    virtual void set_waker(std::function<void()> wake) = 0;
+    virtual void set_waker(std::function<void()> /*wake*/) {}
 };
 
 }  // namespace fathom

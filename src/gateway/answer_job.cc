@@ -37,6 +37,7 @@ Result<Prepared> prepare_call(const AnswerCall& call, const AnswerContext& conte
     GenerationRequest& generation = prepared.api.generation;
     if (!prepared.api.has_seed) generation.sampling.seed = random_seed();
     generation.timeout_us = call.timeout_us;
+    generation.sharing = call.sharing;
     FATHOM_ASSIGN(prepared.request,
                   prepare(generation, *context.owners.tokenizer(), context.owners.limits()));
     return prepared;

@@ -36,6 +36,7 @@ struct AnswerCall {
     std::string body;
     std::string request_id;  // echoed as x-request-id
     std::string client;      // whose stored responses it may name: ResponseStore
+    KvSharing sharing;
     std::int64_t timeout_us = 0;
 };
 

@@ -45,11 +45,12 @@ std::string_view request_key(std::string_view authorization, std::string_view x_
     return authorization;
 }
 
-bool ApiKeys::accepts(std::string_view given) const {
-    bool known = false;
-    for (const std::string& key : keys_)
-        known = equal_in_constant_time(key, given) | known;
-    return known;
+std::optional<std::size_t> ApiKeys::place(std::string_view given) const {
+    std::optional<std::size_t> place;
+    for (std::size_t i = 0; i < keys_.size(); ++i) {
+        if (equal_in_constant_time(keys_[i], given)) place = i;
+    }
+    return place;
 }
 
 }  // namespace fathom

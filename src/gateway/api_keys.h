@@ -1,6 +1,8 @@
 // The keys of a server. Immutable; any thread. A key is never logged and never part of a message.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,7 +24,9 @@ class ApiKeys {
 
     bool required() const { return !keys_.empty(); }
     // Whether this is one of the keys. Takes the same time for every wrong key of a length.
-    bool accepts(std::string_view key) const;
+    bool accepts(std::string_view key) const { return place(key).has_value(); }
+    // Its place among them.
+    std::optional<std::size_t> place(std::string_view key) const;
 
   private:
     explicit ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {}

@@ -146,6 +146,9 @@ Result<PreparedRequest> prepare(const GenerationRequest& request, const Tokenize
     prepared.timeout_us = request.timeout_us;
     prepared.reuse = request.reuse;
     prepared.cache_salt = request.cache_salt;
+    prepared.sharing = request.sharing;
+    const bool thinks = request.parsing.thinking_initial_stage != ThinkingStage::none;
+    prepared.persist_output = request.sharing.traffic_class != TrafficClass::chatbot || !thinks;
     return prepared;
 }
 

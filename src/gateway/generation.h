@@ -18,6 +18,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "engine/types.h"
+#include "gateway/kv_sharing.h"
 #include "recipe/output_parser.h"
 #include "recipe/output_rules.h"
 #include "recipe/parsing_options.h"
@@ -65,6 +66,7 @@ struct GenerationRequest {
     std::int64_t timeout_us = 0;       // for the whole generation, from start(); 0: none
     PrefixReuse reuse = PrefixReuse::any;
     std::string cache_salt;  // EngineRequest::cache_salt
+    KvSharing sharing = {};
 };
 
 // The limits that a request is checked against.
@@ -88,6 +90,10 @@ struct PreparedRequest {
     std::int64_t timeout_us = 0;
     PrefixReuse reuse = PrefixReuse::any;
     std::string cache_salt;
+    KvSharing sharing = {};
+    // False: the next turn will not contain this answer as it was generated (recipe.md 2.8), so it
+    // is not worth storing.
+    bool persist_output = true;
 };
 
 // The ids of the prompt alone. Errors as of prepare(). Pure; any thread.

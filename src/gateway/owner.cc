@@ -188,6 +188,10 @@ EngineRequest Owner::request_of(const Choice& choice) const {
     request.stop_tokens = request_.stop_tokens;
     request.use_cache = request_.reuse != PrefixReuse::none;
     request.cache_salt = request_.cache_salt;
+    request.share_group = request_.sharing.group;
+    request.share_secret = request_.sharing.secret;
+    request.traffic_class = request_.sharing.traffic_class;
+    request.persist_output = request_.persist_output;
     if (request_.reuse == PrefixReuse::exact) request.replays.emplace();
     // What is in the log was drawn after this history, so it goes on with it.
     if (choice.log.size() > 0) request.replays = choice.replays;

@@ -290,13 +290,21 @@ void Server::Impl::handle(HttpRequest request, std::shared_ptr<HttpExchange> exc
 
 void Server::Impl::start(const RouteRule& rule, HttpRequest request,
                          std::shared_ptr<HttpExchange> exchange) {
-    const Result<std::int64_t> timeout_us = request_timeout_us(request.header("x-request-timeout"));
-    if (!timeout_us.ok()) {
-        HttpResponse response = api_error(timeout_us.status(), errors_of(rule));
+    const auto refuse = [&](const Status& status) {
+        HttpResponse response = api_error(status, errors_of(rule));
         add_request_id(response, request);
-        return exchange->respond(response);
-    }
+        exchange->respond(response);
+    };
+    const Result<std::int64_t> timeout_us = request_timeout_us(request.header("x-request-timeout"));
+    if (!timeout_us.ok()) return refuse(timeout_us.status());
+    const std::string_view key =
+        request_key(request.header("authorization"), request.header("x-api-key"));
+    const Result<KvSharing> sharing =
+        kv_sharing(options.sharing, client_of(request), keys.place(key),
+                   request.header("x-fathom-traffic-class"));
+    if (!sharing.ok()) return refuse(sharing.status());
     AnswerCall call;
+    call.sharing = *sharing;
     call.api = rule.api;
     call.errors = errors_of(rule);
     call.request_id = request_id(request.header("x-request-id"));

@@ -30,6 +30,7 @@
 #include "engine/engine.h"
 #include "gateway/api_error.h"
 #include "gateway/api_request.h"
+#include "gateway/kv_sharing.h"
 #include "gateway/owner.h"
 #include "gateway/response_store.h"
 #include "recipe/tokenizer.h"
@@ -49,6 +50,7 @@ struct ServerOptions {
     ApiOptions api;
     ErrorShape messages_errors = ErrorShape::anthropic;  // of the routes of Messages
     ResponseStoreOptions responses;                      // that later requests may name
+    KvSharingOptions sharing;                            // of cached KV, between keys
 
     std::size_t connections_max = 1024;           // further ones are closed at once
     std::size_t body_bytes_max = 16 << 20;        // 413 above

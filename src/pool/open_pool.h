@@ -1,0 +1,56 @@
+// A pool as a process uses it: the store that its options name, the tier over it for engines, and
+// the secret of its namespaces.
+//
+// The secret is what keeps names of blocks from being computed by who can ask the store (kvpool.md
+// 10). It lies in a file, by default SECRET in the pool's directory, made when it is absent and
+// readable by its owner alone. Who keeps the pool on a shared disk keeps it elsewhere
+// (secret_file). Losing it loses no data but every block's name: the pool starts anew.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "base/result.h"
+#include "pool/block_store.h"
+#include "pool/pool_tier.h"
+
+namespace fathom {
+
+inline constexpr std::int64_t kPoolSecretBytes = 32;
+
+struct OpenPoolOptions {
+    std::string directory;
+    std::string secret_file;  // empty: directory/SECRET
+    std::int64_t payload_bytes = 0;
+    std::int64_t capacity_bytes = 0;  // 0: half of what the file system has free, at most 1 TiB
+    PoolTierOptions tier;
+};
+
+class OpenPool {
+  public:
+    // Errors name path, cause and remedy. Clock and registry outlive the pool.
+    static Result<std::unique_ptr<OpenPool>> open(const OpenPoolOptions& options,
+                                                  const Clock& clock, MetricsRegistry& metrics);
+    ~OpenPool();  // stores what is staged, for some seconds, and closes; no engine uses it any more
+
+    BlockStore& store() { return *store_; }
+    PoolTier& tier() { return *tier_; }
+    const std::string& secret() const { return secret_; }
+
+  private:
+    explicit OpenPool(const Clock& clock) : clock_(clock) {}
+
+    const Clock& clock_;
+    std::string secret_;
+    std::unique_ptr<BlockStore> store_;
+    std::unique_ptr<PoolTier> tier_;
+};
+
+// The bytes of the file; made of random ones when it is absent. Errors: a file of another size, or
+// one that others may read.
+Result<std::string> read_or_make_secret(const std::string& path);
+
+}  // namespace fathom

@@ -1,0 +1,150 @@
+#include "pool/pool_tier.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/huge_memory.h"
+#include "base/queue.h"
+#include "pool/slot.h"
+
+namespace fathom {
+
+namespace {
+
+std::int64_t whole_pages(std::int64_t bytes) {
+    return (bytes + kPoolPageBytes - 1) / kPoolPageBytes * kPoolPageBytes;
+}
+
+}  // namespace
+
+// Outlives the tier while the store has a slot.
+struct PoolTier::Shared {
+    Shared(BlockStore& block_store, const PoolTierOptions& given, const Clock& the_clock,
+           MetricsRegistry& registry)
+        : store(block_store),
+          options(given),
+          clock(the_clock),
+          slot_bytes(whole_pages(store.payload_bytes() + kTrailerBytes)),
+          slots(std::max<std::int64_t>(given.staging_bytes / slot_bytes, 1)),
+          memory(map_huge_memory(slots * slot_bytes)),
+          free(static_cast<std::size_t>(slots)),
+          hit_tokens(registry.counter("kvpool_hit_tokens_total",
+                                      "Prompt tokens whose blocks came from the pool.")),
+          dropped(registry.counter("kvpool_put_dropped_total",
+                                   "Blocks that were not stored, by cause.",
+                                   {{"cause", "staging"}})),
+          refused(registry.counter("kvpool_put_dropped_total",
+                                   "Blocks that were not stored, by cause.", {{"cause", "store"}})),
+          staged(registry.gauge("kvpool_put_queue_depth", "Blocks that wait to be stored.")) {
+        FATHOM_CHECK(memory != nullptr, "staging_bytes of address space");
+        for (std::int64_t slot = 0; slot < slots; ++slot)
+            FATHOM_CHECK(free.try_push(std::int64_t{slot}));
+    }
+
+    std::uint8_t* slot_memory(std::int64_t slot) const {
+        return reinterpret_cast<std::uint8_t*>(memory.get()) + slot * slot_bytes;
+    }
+    void give_back(std::int64_t slot) {
+        FATHOM_CHECK(free.try_push(std::move(slot)));
+        count_staged();
+    }
+    void count_staged() {
+        staged.set(static_cast<double>(slots - static_cast<std::int64_t>(free.size())));
+    }
+
+    BlockStore& store;
+    const PoolTierOptions options;
+    const Clock& clock;
+    const std::int64_t slot_bytes;
+    const std::int64_t slots;
+    std::shared_ptr<std::byte> memory;
+    BoundedQueue<std::int64_t> free;
+    Counter &hit_tokens, &dropped, &refused;
+    Gauge& staged;
+};
+
+PoolTier::PoolTier(BlockStore& store, const PoolTierOptions& options, const Clock& clock,
+                   MetricsRegistry& metrics)
+    : shared_(std::make_shared<Shared>(store, options, clock, metrics)) {}
+
+PoolTier::~PoolTier() = default;
+
+void PoolTier::close(Deadline deadline) {
+    for (std::int64_t slot = 0; slot < shared_->slots; ++slot) {
+        const std::int64_t left_us = deadline.at_us - shared_->clock.now_us();
+        if (!shared_->free.pop(std::max<std::int64_t>(left_us, 0))) return;
+    }
+}
+
+void PoolTier::find(std::vector<BlockKey> chain, std::int64_t deadline_us,
+                    std::function<void(std::size_t blocks)> done) {
+    shared_->store.longest_prefix(
+        std::move(chain), Deadline{deadline_us},
+        [done = std::move(done)](std::size_t blocks, const Status&) { done(blocks); });
+}
+
+std::function<void()> PoolTier::load(std::vector<BlockName> names, std::vector<std::uint8_t*> pages,
+                                     std::int64_t deadline_us, LoadCalls calls) {
+    FATHOM_CHECK(names.size() == pages.size());
+    std::vector<GetRequest> requests;
+    requests.reserve(names.size());
+    for (std::size_t i = 0; i < names.size(); ++i)
+        requests.push_back({.name = names[i], .destination = {.page = pages[i]}});
+    const StoreOpPtr op = shared_->store.get(
+        std::move(requests), Deadline{deadline_us},
+        {.done =
+             [shared = shared_, done = std::move(calls.done)](const GetResult& result) {
+                 TierLoaded loaded{.leading = result.leading_hits, .due_unix_ms = {}};
+                 loaded.due_unix_ms.resize(loaded.leading);
+                 for (std::size_t i = 0; i < loaded.leading; ++i) {
+                     // Without a known end, as if it had just been stored.
+                     const std::int64_t life_ms = shared->options.life_ms[0];
+                     const std::int64_t end_ms =
+                         i < result.expiry_unix_ms.size() && result.expiry_unix_ms[i] != 0
+                             ? result.expiry_unix_ms[i]
+                             : shared->clock.wall_unix_ms() + life_ms;
+                     loaded.due_unix_ms[i] =
+                         end_ms - static_cast<std::int64_t>(shared->options.renew_share *
+                                                            static_cast<double>(life_ms));
+                 }
+                 constexpr std::uint64_t kTokens = 128;
+                 shared->hit_tokens.add(kTokens * loaded.leading);
+                 done(std::move(loaded));
+             },
+         .released = std::move(calls.released)});
+    return [op] { op->cancel(); };
+}
+
+std::int64_t PoolTier::persist(const BlockName& name, const std::uint8_t* page,
+                               TrafficClass traffic_class) {
+    const std::optional<std::int64_t> slot = shared_->free.try_pop();
+    if (!slot) {
+        shared_->dropped.add();
+        return 0;
+    }
+    shared_->count_staged();
+    const std::int64_t bytes = shared_->store.payload_bytes();
+    std::uint8_t* copy = shared_->slot_memory(*slot);
+    PutRequest request{
+        .name = name, .page = copy, .digest = payload_digest(page, bytes), .has_digest = true};
+    std::memcpy(copy, page, static_cast<std::size_t>(bytes));
+    const std::int64_t life_ms = shared_->options.life_ms[static_cast<std::size_t>(traffic_class)];
+    const auto renew_ms =
+        static_cast<std::int64_t>(shared_->options.renew_share * static_cast<double>(life_ms));
+    shared_->store.put(
+        {request}, {.traffic_class = traffic_class, .renew_before_ms = renew_ms},
+        Deadline{shared_->clock.now_us() + shared_->options.put_deadline_us},
+        {.done =
+             [shared = shared_](const PutResult& result) {
+                 const PutOutcome outcome = result.blocks.at(0);
+                 if (outcome != PutOutcome::stored && outcome != PutOutcome::exists &&
+                     outcome != PutOutcome::renewed && outcome != PutOutcome::in_flight)
+                     shared->refused.add();
+             },
+         .released = [shared = shared_, at = *slot] { shared->give_back(at); }});
+    return shared_->clock.wall_unix_ms() + life_ms - renew_ms;
+}
+
+}  // namespace fathom

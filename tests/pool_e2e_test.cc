@@ -1,0 +1,162 @@
+// `fathom serve --pool DIR` as its users see it: what a server computed is found by the next one,
+// whatever ended the first, by those who may find it and nobody else.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "gateway_process.h"
+
+namespace fathom {
+namespace {
+
+using testing::Child;
+using ::testing::HasSubstr;
+using testing::http_post;
+using testing::ServeProcess;
+
+class PoolServer : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        dir_ = std::filesystem::path(::testing::TempDir()) /
+               ("pool_" + std::to_string(::getpid()) + "_" +
+                ::testing::UnitTest::GetInstance()->current_test_info()->name());
+        std::filesystem::remove_all(dir_);
+    }
+    void TearDown() override { std::filesystem::remove_all(dir_); }
+
+    std::vector<std::string> flags(std::vector<std::string> more = {}) const {
+        std::vector<std::string> all = {"--pool", dir_.string(),    "--pool.capacity_mib",
+                                        "1024",   "--pool.load_ms", "5000"};
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    }
+
+    std::filesystem::path dir_;
+};
+
+// About 600 tokens, a different text for every number.
+std::string body(int number, int max_tokens = 8) {
+    std::string prompt;
+    for (int i = 0; i < 60; ++i)
+        prompt += "Day " + std::to_string(number * 1000 + i) + " comes after the day before. ";
+    return R"({"model":"tiny","prompt":")" + prompt + R"(","temperature":0,"max_tokens":)" +
+           std::to_string(max_tokens) + "}";
+}
+
+struct Answer {
+    std::string text;
+    std::int64_t prompt_tokens = 0, cached_tokens = 0;
+};
+
+Answer complete(const ServeProcess& server, const std::string& request,
+                const std::string& headers = {}) {
+    const auto answer = server.ask(http_post("/v1/completions", request, headers));
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    const auto json = parse_json(answer.body);
+    if (answer.status != 200 || !json.ok()) return {};
+    const Json& usage = *json->find("usage");
+    Answer result;
+    result.text = json->find("choices")->items().at(0).find("text")->as_string();
+    result.prompt_tokens = usage.find("prompt_tokens")->as_int64();
+    if (const Json* details = usage.find("prompt_tokens_details"))
+        result.cached_tokens = details->find("cached_tokens")->as_int64();
+    return result;
+}
+
+void end(ServeProcess& server) {
+    kill(server.child().pid(), SIGTERM);
+    EXPECT_EQ(server.child().finish(), 0) << server.child().err();
+}
+
+TEST_F(PoolServer, ARestartedServerFindsWhatTheFirstComputed) {
+    Answer cold;
+    {
+        ServeProcess server(flags());
+        cold = complete(server, body(1));
+        EXPECT_EQ(cold.cached_tokens, 0);
+        EXPECT_GT(cold.prompt_tokens, 300);
+        end(server);
+    }
+    Answer warm;
+    {
+        ServeProcess server(flags());
+        warm = complete(server, body(1));
+        EXPECT_GE(warm.cached_tokens, cold.prompt_tokens / 128 * 128 - 128);
+        EXPECT_EQ(warm.cached_tokens % 128, 0);
+        EXPECT_GT(server.metric("kvpool_hit_tokens_total"), 0);
+        end(server);
+    }
+    // Equal anchors, equal bits: as often as one likes.
+    ServeProcess server(flags());
+    const Answer again = complete(server, body(1));
+    EXPECT_EQ(again.text, warm.text);
+    EXPECT_EQ(again.cached_tokens, warm.cached_tokens);
+}
+
+TEST_F(PoolServer, AKilledServerLosesOnlyTime) {
+    Answer cold;
+    {
+        ServeProcess server(flags());
+        cold = complete(server, body(1));
+        complete(server, body(2, 200));
+        kill(server.child().pid(), SIGKILL);
+        server.child().finish();
+    }
+    ServeProcess server(flags());
+    const Answer warm = complete(server, body(1));
+    EXPECT_GT(warm.cached_tokens, 0);
+    EXPECT_EQ(complete(server, body(3)).cached_tokens, 0);
+}
+
+TEST_F(PoolServer, KeysDoNotFindEachOthersPrompts) {
+    const std::string alpha = "authorization: Bearer alpha\r\n", beta = "x-api-key: beta\r\n";
+    const std::vector<std::string> keys = {"--api-key", "alpha", "--api-key", "beta"};
+    {
+        ServeProcess server(flags(keys));
+        EXPECT_EQ(complete(server, body(1), alpha).cached_tokens, 0);
+        EXPECT_EQ(complete(server, body(1), beta).cached_tokens, 0);  // in memory
+        EXPECT_GT(complete(server, body(1), alpha).cached_tokens, 0);
+        EXPECT_EQ(complete(server, body(2), alpha).cached_tokens, 0);
+        end(server);
+    }
+    ServeProcess server(flags(keys));
+    EXPECT_EQ(complete(server, body(2), beta).cached_tokens, 0);  // in the pool
+    EXPECT_GT(complete(server, body(2), alpha).cached_tokens, 0);
+}
+
+TEST_F(PoolServer, AClassIsTheHeadersOrRefused) {
+    ServeProcess server(flags());
+    complete(server, body(1), "x-fathom-traffic-class: ephemeral\r\n");
+    const auto refused =
+        server.ask(http_post("/v1/completions", body(2), "x-fathom-traffic-class: system\r\n"));
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_THAT(refused.body, HasSubstr("expected agent, chatbot or ephemeral"));
+    end(server);
+    EXPECT_TRUE(std::filesystem::exists(dir_ / "seg" / "ephemeral"));
+    EXPECT_FALSE(std::filesystem::exists(dir_ / "seg" / "agent") &&
+                 !std::filesystem::is_empty(dir_ / "seg" / "agent"));
+}
+
+TEST_F(PoolServer, WhatCannotBeOpenedSaysWhy) {
+    const auto refused = [&](const std::string& dir) {
+        Child child({FATHOM_PROGRAM, "serve", "--model", testing::source_path("models/tiny"),
+                     "--port", "0", "--pool", dir});
+        EXPECT_EQ(child.finish(), 1);
+        return child.err();
+    };
+    EXPECT_THAT(refused("/proc/nothing/pool"), HasSubstr("/proc/nothing/pool"));
+    std::filesystem::create_directories(dir_);
+    std::ofstream(dir_ / "SECRET") << "short";
+    std::filesystem::permissions(dir_ / "SECRET", std::filesystem::perms(0600));
+    EXPECT_THAT(refused(dir_.string()), HasSubstr("has 5 bytes, expected 32"));
+    std::filesystem::permissions(dir_ / "SECRET", std::filesystem::perms(0644));
+    EXPECT_THAT(refused(dir_.string()), HasSubstr("may be read by others"));
+}
+
+}  // namespace
+}  // namespace fathom
