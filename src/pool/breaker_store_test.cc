@@ -189,6 +189,7 @@ TEST_F(BreakerTest, AStoreThatNeverAnswersOpensIt) {
     faulty_->set_options({.never = 1});
     for (int i = 0; i < 16 && store_->state() == State::closed; ++i) {
         const auto call = start_exists(*store_, {oracle_name(1, 1).key}, in_us(1'000));
+        faulty_->settle();
         store_->settle();
         clock_.advance_us(6'000);
         EXPECT_EQ(call.wait().status.code(), StatusCode::deadline_exceeded);
