@@ -21,11 +21,10 @@ class BoundedQueue {
 
     // False when full or closed; the item is then untouched.
     bool try_push(T&& item) {
-        {
-            std::lock_guard lock(mutex_);
-            if (closed_ || items_.size() >= capacity_) return false;
-            items_.push_back(std::move(item));
-        }
+        std::lock_guard lock(mutex_);
+        if (closed_ || items_.size() >= capacity_) return false;
+        items_.push_back(std::move(item));
+        // Under the lock: whoever gets the item may end the queue's life at once.
         ready_.notify_one();
         return true;
     }

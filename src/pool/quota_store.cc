@@ -138,6 +138,10 @@ QuotaStore::~QuotaStore() {
     core_->thread().stop();
 }
 
+void QuotaStore::settle() {
+    core_->thread().drain();
+}
+
 StoreOpPtr QuotaStore::put(std::vector<PutRequest> requests, const PutOptions& options,
                            Deadline deadline, PutCalls calls) {
     const auto put = std::make_shared<QuotaPut>();

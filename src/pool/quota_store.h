@@ -54,6 +54,8 @@ class QuotaStore : public BlockStore {
 
     // Any thread: what the namespace holds is `bytes`, all of which expire at `expiry_unix_ms`.
     void set_usage(const NamespaceId& ns, std::int64_t bytes, std::int64_t expiry_unix_ms);
+    // Waits until every put that was called is with the store or answered.
+    void settle();
 
   private:
     class Core;

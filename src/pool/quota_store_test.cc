@@ -121,6 +121,7 @@ TEST_F(QuotaTest, CancellingReachesAPutThatIsWithTheStore) {
     faulty_->set_options({.delayed = 1, .delay_us = 1000});
     const WritePages pages(chain_names(1, 10), 1, kPayloadBytes);
     const auto call = start_put(*store_, pages.requests(), {}, soon());
+    store_->settle();
     faulty_->settle();
     call.cancel();
     EXPECT_EQ(count(call.wait(), PutOutcome::cancelled), 10);
