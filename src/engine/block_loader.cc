@@ -81,7 +81,6 @@ void BlockLoader::begin(Sequence& sequence) {
     by_order_[sequence.order()] = id;
     sequence.loading = true;
     ++loading_;
-    ++stats_.asked;
     ask(id, job);
 }
 
@@ -143,7 +142,6 @@ std::int64_t BlockLoader::load_budget_us(std::int64_t blocks) const {
 }
 
 void BlockLoader::start_load(std::uint64_t id, Job& job) {
-    stats_.found_blocks += job.found.size();
     if (job.found.size() < 2) job.found.clear();
     const std::int64_t pages_max = cache_.pool().total() / 2;
     const std::int64_t kept_free = cache_.pool().total() / 8;  // for those that run
@@ -162,7 +160,6 @@ void BlockLoader::start_load(std::uint64_t id, Job& job) {
         const bool may_take = held_pages_ < pages_max && cache_.available_pages() > kept_free;
         const std::optional<PageId> page = may_take ? cache_.take_page() : std::nullopt;
         if (!page) {
-            stats_.no_page_blocks += job.found.size() - i;
             job.found.resize(i);
             break;
         }
@@ -203,9 +200,7 @@ void BlockLoader::on_loaded(Job& job, const TierLoaded& loaded) {
         const auto at = static_cast<std::size_t>(slot.load_index);
         slot.block->set_store_due_ms(loaded.due_unix_ms[at]);
         slot.load_index = -1;
-        ++stats_.loaded_blocks;
     }
-    if (job.sequence != nullptr && good < job.found.size()) ++stats_.late_requests;
     // Pages that did not become blocks wait for the tier.
     std::vector<PageId> left;
     for (const Slot& slot : job.found) {
@@ -295,7 +290,7 @@ void BlockLoader::forget(const Sequence& sequence) {
     drop_if_over(entry->first);
 }
 
-bool BlockLoader::release_started() {
+void BlockLoader::release_started() {
     std::vector<const Sequence*> started;
     for (const auto& [order, id] : by_order_) {
         const Sequence* sequence = jobs_.at(id).sequence;
@@ -303,7 +298,6 @@ bool BlockLoader::release_started() {
     }
     for (const Sequence* sequence : started)
         forget(*sequence);
-    return !started.empty();
 }
 
 bool BlockLoader::give_back() {

@@ -30,14 +30,6 @@
 
 namespace fathom {
 
-struct BlockLoaderStats {
-    std::uint64_t asked = 0;           // requests that the tier was asked for
-    std::uint64_t found_blocks = 0;    // that it was said to have
-    std::uint64_t loaded_blocks = 0;   // that came
-    std::uint64_t late_requests = 0;   // that got less than was found
-    std::uint64_t no_page_blocks = 0;  // that were left for want of pages
-};
-
 class BlockLoader {
   public:
     // `jobs_max` sequences at a time; cost per prompt row in microseconds, 0 when unknown.
@@ -59,12 +51,10 @@ class BlockLoader {
     // poll() after waiting at most timeout_us for something to come.
     bool wait(std::int64_t timeout_us);
     bool loading() const { return loading_ > 0; }
-    // Blocks of sequences that have started need no holding. True when some were let go.
-    bool release_started();
+    // Blocks of sequences that have started need no holding.
+    void release_started();
     // All that is held for those that have not.
     bool give_back();
-
-    const BlockLoaderStats& stats() const { return stats_; }
 
   private:
     struct Message {
@@ -119,7 +109,6 @@ class BlockLoader {
     std::uint64_t next_job_ = 0;
     std::int64_t loading_ = 0;  // sequences that wait
     std::int64_t held_pages_ = 0;
-    BlockLoaderStats stats_;
 };
 
 }  // namespace fathom

@@ -98,16 +98,16 @@ std::function<void()> PoolTier::load(std::vector<BlockName> names, std::vector<s
              [shared = shared_, done = std::move(calls.done)](const GetResult& result) {
                  TierLoaded loaded{.leading = result.leading_hits, .due_unix_ms = {}};
                  loaded.due_unix_ms.resize(loaded.leading);
+                 // Of what life is left the last share is for storing it again. Without a known
+                 // end it is offered at once, and a store that needs no copy says so.
+                 const std::int64_t now_ms = shared->clock.wall_unix_ms();
                  for (std::size_t i = 0; i < loaded.leading; ++i) {
-                     // Without a known end, as if it had just been stored.
-                     const std::int64_t life_ms = shared->options.life_ms[0];
-                     const std::int64_t end_ms =
-                         i < result.expiry_unix_ms.size() && result.expiry_unix_ms[i] != 0
-                             ? result.expiry_unix_ms[i]
-                             : shared->clock.wall_unix_ms() + life_ms;
+                     const bool known = i < result.expiry_unix_ms.size();
+                     const std::int64_t end_ms = known ? result.expiry_unix_ms[i] : 0;
+                     const double left_ms =
+                         static_cast<double>(std::max<std::int64_t>(end_ms - now_ms, 0));
                      loaded.due_unix_ms[i] =
-                         end_ms - static_cast<std::int64_t>(shared->options.renew_share *
-                                                            static_cast<double>(life_ms));
+                         end_ms - static_cast<std::int64_t>(shared->options.renew_share * left_ms);
                  }
                  constexpr std::uint64_t kTokens = 128;
                  shared->hit_tokens.add(kTokens * loaded.leading);
