@@ -25,6 +25,7 @@
 #include "pool/embedded_metrics.h"
 #include "pool/embedded_store.h"
 #include "pool/file_layer.h"
+#include "pool/pool_files.h"
 #include "pool/segment.h"
 #include "pool/slot_buffers.h"
 #include "pool/store_mailbox.h"
@@ -272,16 +273,12 @@ class EmbeddedCore {
     Status open_directory();
     Status open_pool_file(bool has_segments);
     Status write_pool_file_now(int file);
-    struct Found {
-        std::string path, bucket, name;
-        std::string traffic_class;
-    };
-    Result<std::vector<Found>> list_segments();
-    void adopt(const std::vector<Found>& found);
-    void adopt_one(const Found& found, int file, const std::uint8_t* bytes, std::int64_t got);
+    void adopt(const std::vector<PoolSegmentFile>& found);
+    void adopt_one(const PoolSegmentFile& found, int file, const std::uint8_t* bytes,
+                   std::int64_t got);
     void scan_unsealed(Handle handle);
     void add_entries(Handle handle, const std::vector<FooterEntry>& entries);
-    void move_to_lost(const Found& found, const std::string& why);
+    void move_to_lost(const PoolSegmentFile& found, const std::string& why);
 
     EmbeddedOptions options_;
     const SlotGeometry geometry_;

@@ -214,8 +214,8 @@ void EmbeddedCore::burn(const std::shared_ptr<SlotWrite>& write, PutOutcome outc
                         const Status& status) {
     Segment& segment = segments_[write->segment];
     segment.entries[write->slot] = {};
-    const std::int64_t from = geometry_.payload_bytes / kPoolPageBytes * kPoolPageBytes;
-    const std::int64_t bytes = geometry_.slot_bytes - from;
+    const std::int64_t from = geometry_.tail_offset();
+    const std::int64_t bytes = geometry_.tail_bytes();
     std::memset(write->buffer, 0, static_cast<std::size_t>(bytes));
     start_io({.kind = IoKind::write,
               .file = segment.file,

@@ -23,9 +23,12 @@ PoolUuid new_uuid() {
 Status EmbeddedCore::open() {
     const std::int64_t begin_us = clock_.now_us();
     FATHOM_RETURN_IF_ERROR(open_directory());
-    FATHOM_ASSIGN(const std::vector<Found> found, list_segments());
-    FATHOM_RETURN_IF_ERROR(open_pool_file(!found.empty()));
-    adopt(found);
+    FATHOM_ASSIGN(const PoolListing found, list_pool_segments(files_, options_.directory));
+    // Refused where somebody put something.
+    for (const std::string& bucket : found.empty_buckets)
+        (void)files_.remove_directory(bucket);
+    FATHOM_RETURN_IF_ERROR(open_pool_file(!found.segments.empty()));
+    adopt(found.segments);
     clock_offset_ms_ = wall_ms_ - clock_.now_us() / 1000;
     renew_tokens_ = static_cast<double>(options_.renew_bytes_per_s);
     const double seconds = static_cast<double>(clock_.now_us() - begin_us) * 1e-6;
@@ -57,28 +60,6 @@ Status EmbeddedCore::open_directory() {
         allocated_bytes_ += lost_.back().second;
     }
     return {};
-}
-
-Result<std::vector<EmbeddedCore::Found>> EmbeddedCore::list_segments() {
-    std::vector<Found> found;
-    for (int i = 0; i < kTrafficClasses; ++i) {
-        const std::string traffic_class(traffic_class_name(static_cast<TrafficClass>(i)));
-        const std::string above = options_.directory + "/seg/" + traffic_class;
-        FATHOM_ASSIGN(const std::vector<FileName> buckets, files_.list(above));
-        for (const FileName& bucket : buckets) {
-            if (!bucket.directory) continue;
-            const std::string directory = above + "/" + bucket.name;
-            FATHOM_ASSIGN(const std::vector<FileName> names, files_.list(directory));
-            for (const FileName& name : names) {
-                if (name.directory) continue;
-                found.push_back(
-                    {directory + "/" + name.name, bucket.name, name.name, traffic_class});
-            }
-            // Refused unless it is empty.
-            if (names.empty()) (void)files_.remove_directory(directory);
-        }
-    }
-    return found;
 }
 
 Status EmbeddedCore::write_pool_file_now(int file) {
@@ -149,7 +130,7 @@ Status EmbeddedCore::open_pool_file(bool has_segments) {
     return {};
 }
 
-void EmbeddedCore::move_to_lost(const Found& found, const std::string& why) {
+void EmbeddedCore::move_to_lost(const PoolSegmentFile& found, const std::string& why) {
     const std::string to = fmt::format("{}/lost/{}.{}.{}", options_.directory, found.traffic_class,
                                        found.bucket, found.name);
     const Status moved = files_.rename(found.path, to);
@@ -160,10 +141,10 @@ void EmbeddedCore::move_to_lost(const Found& found, const std::string& why) {
 }
 
 // Reads the beginnings of all files, many at a time, then the slots of those without a footer.
-void EmbeddedCore::adopt(const std::vector<Found>& found) {
-    const std::int64_t head_bytes = kPoolPageBytes + footer_bytes(geometry_);
+void EmbeddedCore::adopt(const std::vector<PoolSegmentFile>& found) {
+    const std::int64_t head_bytes = segment_head_bytes(geometry_);
     std::size_t in_flight = 0;
-    for (const Found& each : found) {
+    for (const PoolSegmentFile& each : found) {
         const auto file = files_.open(each.path, OpenMode::existing);
         if (!file.ok()) {
             metrics_.io_errors.add();
@@ -187,12 +168,8 @@ void EmbeddedCore::adopt(const std::vector<Found>& found) {
     }
 }
 
-void EmbeddedCore::adopt_one(const Found& found, int file, const std::uint8_t* bytes,
+void EmbeddedCore::adopt_one(const PoolSegmentFile& found, int file, const std::uint8_t* bytes,
                              std::int64_t got) {
-    const auto refuse = [&](const std::string& why) {
-        files_.close(file);
-        move_to_lost(found, why);
-    };
     if (got < 0) {
         files_.close(file);
         metrics_.io_errors.add();
@@ -201,31 +178,25 @@ void EmbeddedCore::adopt_one(const Found& found, int file, const std::uint8_t* b
                         "file stays where it is",
                         found.path, -got));
     }
-    const std::span<const std::uint8_t> head(bytes, static_cast<std::size_t>(got));
-    const auto header = read_segment_header(head);
-    const auto id = parse_segment_file_name(found.name);
-    if (!id.ok()) return refuse(id.status().message());
-    if (!header.ok() && header.status().code() == StatusCode::unsupported) {
+    const std::span<const std::uint8_t> bytes_read(bytes, static_cast<std::size_t>(got));
+    const auto head = judge_segment_head(bytes_read, found, pool_.uuid, geometry_);
+    if (!head.ok()) {
         files_.close(file);
-        return degrade(header.status().with_context(found.path).message());
+        switch (head.status().code()) {
+            case StatusCode::unsupported:
+                return degrade(head.status().with_context(found.path).message());
+            case StatusCode::not_found:  // its process ended before it had a block
+                return start_io({.kind = IoKind::unlink, .path = found.path}, [](std::int64_t) {});
+            default:
+                return move_to_lost(found, head.status().message());
+        }
     }
-    if (got == 0 || header.status().code() == StatusCode::not_found) {
-        // Its process ended before it had a block.
-        files_.close(file);
-        start_io({.kind = IoKind::unlink, .path = found.path}, [](std::int64_t) {});
-        return;
-    }
-    if (!header.ok()) return refuse(header.status().message());
-    if (header->pool != pool_.uuid) return refuse("it is of another pool");
+    const SegmentHeader& header = head->header;
     Segment segment;
-    segment.id = *id;
-    segment.traffic_class = header->traffic_class;
-    segment.bucket_start_ms = header->bucket_start_unix_ms;
-    segment.expiry_ms = header->expiry_unix_ms;
-    if (header->id != *id || path_of(segment) != found.path || header->slots != geometry_.slots ||
-        header->slot_bytes != geometry_.slot_bytes) {
-        return refuse("its header names another file or another size of block");
-    }
+    segment.id = header.id;
+    segment.traffic_class = header.traffic_class;
+    segment.bucket_start_ms = header.bucket_start_unix_ms;
+    segment.expiry_ms = header.expiry_unix_ms;
     segment.file = file;
     segment.scrubbed_ms = wall_ms_;
     const Handle handle = new_handle();
@@ -234,15 +205,12 @@ void EmbeddedCore::adopt_one(const Found& found, int file, const std::uint8_t* b
     recent_files_.push_front(handle);
     adopted.recent = recent_files_.begin();
     measure(adopted);
-    pool_.epoch = std::max(pool_.epoch, (*id >> 32) + 1);
-    const auto entries =
-        read_footer(head.subspan(std::min<std::size_t>(kPoolPageBytes, head.size())), geometry_,
-                    {pool_low_bytes(pool_.uuid), *id, 0});
-    if (!entries.ok()) {
+    pool_.epoch = std::max(pool_.epoch, (header.id >> 32) + 1);
+    if (!head->sealed) {
         adopted.state = Segment::State::sealing;  // its slots are read next
         return;
     }
-    add_entries(handle, *entries);
+    add_entries(handle, head->entries);
     adopted.state = Segment::State::sealed;
     by_expiry_.emplace(adopted.expiry_ms, handle);
     close_file(adopted);
@@ -269,8 +237,7 @@ void EmbeddedCore::add_entries(Handle handle, const std::vector<FooterEntry>& en
 // A segment whose writer ended: its trailers say what it holds. It is sealed at once.
 void EmbeddedCore::scan_unsealed(Handle handle) {
     Segment& segment = segments_[handle];
-    const std::int64_t from = geometry_.payload_bytes / kPoolPageBytes * kPoolPageBytes;
-    const std::int64_t bytes = geometry_.slot_bytes - from;
+    const std::int64_t bytes = geometry_.tail_bytes();
     segment.entries.assign(static_cast<std::size_t>(geometry_.slots), {});
     segment.footer_kept = true;
     segment.retired = true;
@@ -280,22 +247,18 @@ void EmbeddedCore::scan_unsealed(Handle handle) {
         ++in_flight;
         start_io({.kind = IoKind::read,
                   .file = segment.file,
-                  .offset = geometry_.slot_offset(slot) + from,
+                  .offset = geometry_.slot_offset(slot) + geometry_.tail_offset(),
                   .bytes = bytes,
                   .data = tail.get()},
                  [&, tail, slot](std::int64_t result) {
                      --in_flight;
                      if (result != bytes) return;
                      SlotFault fault = SlotFault::none;
-                     const auto trailer = read_trailer(
-                         std::span(tail.get(), static_cast<std::size_t>(bytes))
-                             .subspan(static_cast<std::size_t>(geometry_.payload_bytes - from)),
-                         fault);
                      const SlotPlace place{pool_low_bytes(pool_.uuid), segment.id,
                                            static_cast<std::uint32_t>(slot)};
-                     if (!trailer.ok() || trailer->place != place ||
-                         trailer->payload_bytes != geometry_.payload_bytes)
-                         return;
+                     const auto trailer = judge_slot_tail(
+                         {tail.get(), static_cast<std::size_t>(bytes)}, geometry_, place, fault);
+                     if (!trailer.ok()) return;
                      segment.entries[static_cast<std::size_t>(slot)] = footer_entry(*trailer);
                      segment.next_slot =
                          std::max(segment.next_slot, static_cast<std::uint32_t>(slot) + 1);

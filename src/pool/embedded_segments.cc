@@ -21,7 +21,8 @@ std::string EmbeddedCore::bucket_directory(const Segment& segment) const {
 }
 
 std::string EmbeddedCore::path_of(const Segment& segment) const {
-    return bucket_directory(segment) + "/" + segment_file_name(segment.id);
+    return segment_path(options_.directory, segment.traffic_class, segment.bucket_start_ms,
+                        segment.id);
 }
 
 EmbeddedCore::Handle EmbeddedCore::new_handle() {

@@ -210,8 +210,8 @@ void EmbeddedCore::scrub_slot(std::uint32_t slot) {
 // reader of slots believes it either.
 void EmbeddedCore::drop_slot(std::uint32_t slot) {
     const Handle handle = walks_.front().segment;
-    const std::int64_t from = geometry_.payload_bytes / kPoolPageBytes * kPoolPageBytes;
-    const std::int64_t bytes = geometry_.slot_bytes - from;
+    const std::int64_t from = geometry_.tail_offset();
+    const std::int64_t bytes = geometry_.tail_bytes();
     const auto zeros = aligned_bytes(bytes);
     const auto file = file_of(handle);
     const auto finish = [this, zeros, bytes](std::int64_t result) {

@@ -19,6 +19,7 @@ namespace fathom {
 
 enum class OpenMode {
     existing,   // not_found when there is none
+    reading,    // the same, and nothing is written
     create,     // a new file; fails when there is one
     directory,  // only to sync its names
 };

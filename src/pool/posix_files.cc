@@ -43,6 +43,8 @@ int open_flags(OpenMode mode) {
     switch (mode) {
         case OpenMode::existing:
             return O_RDWR;
+        case OpenMode::reading:
+            return O_RDONLY;
         case OpenMode::create:
             return O_RDWR | O_CREAT | O_EXCL;
         case OpenMode::directory:

@@ -36,6 +36,9 @@ struct SlotGeometry {
     std::int64_t slots = 0;         // of a segment
     std::int64_t slots_offset = 0;  // of the first slot in a segment; the footer begins at 4 KiB
     std::int64_t slot_offset(std::int64_t slot) const { return slots_offset + slot * slot_bytes; }
+    // The last pages of a slot, from the one on in which its trailer begins.
+    std::int64_t tail_offset() const { return payload_bytes / kPoolPageBytes * kPoolPageBytes; }
+    std::int64_t tail_bytes() const { return slot_bytes - tail_offset(); }
 };
 // invalid_argument when a payload is not 1 to 113,920 bytes.
 Result<SlotGeometry> slot_geometry(std::int64_t payload_bytes);

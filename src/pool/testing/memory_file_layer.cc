@@ -44,7 +44,7 @@ class MemoryLayer : public FileLayer {
             return add({nullptr, plain(path)});
         }
         const auto at = disk_.files_.find(path);
-        if (mode == OpenMode::existing) {
+        if (mode == OpenMode::existing || mode == OpenMode::reading) {
             if (at == disk_.files_.end()) return absent(path);
             return add({at->second, {}});
         }
