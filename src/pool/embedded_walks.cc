@@ -325,7 +325,8 @@ void EmbeddedCore::end_walk() {
 // Every sealed segment is read once in half its life (kvpool.md 7).
 void EmbeddedCore::scrub_in_background() {
     const std::int64_t now_us = clock_.now_us();
-    if (walking_ && walks_.front().paused && (now_us >= scrub_after_us_ || closing_)) {
+    const bool hurries = now_us >= scrub_after_us_ || walks_.size() > 1 || closing_;
+    if (walking_ && walks_.front().paused && hurries) {
         walks_.front().paused = false;
         return next_slot();
     }

@@ -108,6 +108,10 @@ void ContentOracle::may_have_lost() {
         known.must = false;
 }
 
+void ContentOracle::may_have_lost(const BlockName& name) {
+    known_[name.key.bytes].must = false;
+}
+
 std::string ContentOracle::check(const BlockName& name, GetStatus status,
                                  std::span<const std::uint8_t> payload) const {
     const auto at = known_.find(name.key.bytes);

@@ -35,6 +35,7 @@ class ContentOracle {
     void expired(const BlockName& name);
     // From here on a block that was there may have gone: a crash, or no room.
     void may_have_lost();
+    void may_have_lost(const BlockName& name);
 
     // What is wrong with a read of `name` that ended so; empty when nothing is.
     std::string check(const BlockName& name, GetStatus status,
