@@ -142,6 +142,29 @@ TEST_F(PoolServer, AClassIsTheHeadersOrRefused) {
                  !std::filesystem::is_empty(dir_ / "seg" / "agent"));
 }
 
+TEST_F(PoolServer, AnEncryptedPoolIsReadWithItsKeysAndNotWithout) {
+    const auto keys = [&] {
+        return static_cast<std::size_t>(
+            std::distance(std::filesystem::directory_iterator(dir_ / "keys"),
+                          std::filesystem::directory_iterator()));
+    };
+    {
+        ServeProcess server(flags({"--pool.encrypt"}));
+        EXPECT_EQ(complete(server, body(1)).cached_tokens, 0);
+        end(server);
+    }
+    EXPECT_EQ(keys(), 1U);
+    {
+        ServeProcess server(flags({"--pool.encrypt"}));
+        EXPECT_GT(complete(server, body(1)).cached_tokens, 0);
+        end(server);
+    }
+    std::filesystem::remove_all(dir_ / "keys");
+    ServeProcess server(flags({"--pool.encrypt"}));
+    EXPECT_EQ(complete(server, body(1)).cached_tokens, 0);
+    EXPECT_GT(server.metric(R"(kvpool_corrupt_total{backend="embedded",where="tag"})"), 0);
+}
+
 TEST_F(PoolServer, WhatCannotBeOpenedSaysWhy) {
     const auto refused = [&](const std::string& dir) {
         Child child({FATHOM_PROGRAM, "serve", "--model", testing::source_path("models/tiny"),
@@ -156,6 +179,10 @@ TEST_F(PoolServer, WhatCannotBeOpenedSaysWhy) {
     EXPECT_THAT(refused(dir_.string()), HasSubstr("has 5 bytes, expected 32"));
     std::filesystem::permissions(dir_ / "SECRET", std::filesystem::perms(0644));
     EXPECT_THAT(refused(dir_.string()), HasSubstr("may be read by others"));
+    std::filesystem::permissions(dir_ / "SECRET", std::filesystem::perms(0600));
+    std::filesystem::remove(dir_ / "SECRET");
+    std::ofstream(dir_ / "keys") << "a file";
+    EXPECT_THAT(refused(dir_.string()), HasSubstr("keys: is not a directory"));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kKvTokensMax = 1'000'000'000'000;  // 890 TB on the released model
 constexpr std::int64_t kDayS = 86'400;
+constexpr std::int64_t kQuotaBurstSeconds = 4;
 
 void bind_stack(StackOptions& stack, ConfigSchema& schema) {
     schema.add("model.dir", &stack.model_dir, "checkpoint directory");
@@ -74,6 +75,16 @@ void bind_pool(Settings& settings, ConfigSchema& schema) {
                "files of the pool; 0: half of what is free, at most 1 TiB");
     schema.add("pool.secret_file", &stack.pool.secret_file,
                "32 bytes that names of blocks depend on; empty: DIR/SECRET, made when absent");
+    schema.add("pool.encrypt", &stack.pool.encrypt,
+               "blocks on the disk are encrypted, with a key for each API key and model; plain "
+               "ones of before are not used any more");
+    schema.add("pool.key_dir", &stack.pool.key_directory,
+               "directory of these keys; empty: DIR/keys. Elsewhere is better: who has both disks "
+               "has the blocks");
+    schema.add("pool.quota_mib_per_key", &pool.quota_mib_per_key, 0, std::int64_t{1} << 40,
+               "what one API key may keep in the pool; 0: no limit");
+    schema.add("pool.quota_put_mib_s_per_key", &pool.quota_put_mib_s_per_key, 0, 1 << 20,
+               "what it may store a second, over four seconds; 0: no limit");
     schema.add(
         "pool.staging_mib", &pool.staging_mib, 1, 1 << 20,
         "memory for blocks that wait to be stored; what comes when it is full is not stored");
@@ -334,6 +345,10 @@ std::optional<int> read_settings(const std::vector<std::string>& args, CommandSp
     init_logging(log_level_of(settings.log.level), log_style(settings.log.style));
     settings.stack.pool.capacity_bytes = settings.pool.capacity_mib << 20;
     settings.stack.pool.tier.staging_bytes = settings.pool.staging_mib << 20;
+    settings.stack.pool.quota = {
+        .bytes_max = settings.pool.quota_mib_per_key << 20,
+        .put_bytes_per_s = settings.pool.quota_put_mib_s_per_key << 20,
+        .put_burst_bytes = kQuotaBurstSeconds * (settings.pool.quota_put_mib_s_per_key << 20)};
     return std::nullopt;
 }
 

@@ -31,6 +31,7 @@ struct Settings {
 
     struct Pool {  // beside what is in `stack`
         std::int64_t capacity_mib = 0, staging_mib = 64;
+        std::int64_t quota_mib_per_key = 0, quota_put_mib_s_per_key = 0;
         std::string share = "account", traffic_class = "agent";
         std::vector<std::string> key_classes;
     } pool;

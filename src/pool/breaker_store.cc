@@ -37,8 +37,9 @@ Verdict verdict_of(const GetResult& result) {
 }
 
 Verdict verdict_of(const PutResult& result) {
-    // A block that its producer damaged says nothing of the store.
+    // A block that its producer damaged says nothing of the store, nor does a tenant without key.
     if (result.status.code() == StatusCode::data_loss) return Verdict::unknown;
+    if (result.status.code() == StatusCode::permission_denied) return Verdict::unknown;
     for (const PutOutcome outcome : result.blocks) {
         if (outcome == PutOutcome::failed) return Verdict::failed;
     }
@@ -56,7 +57,7 @@ Status refusal() {
 struct Guarded {
     std::function<void(CallEnd end)> give_up;  // runs `done` without the store's answer
     std::function<void()> released;            // may be empty
-    std::int64_t begun_us = 0;
+    std::int64_t begun_us = 0, blocks = 0;
     bool probe = false;
     bool counts = true;
     StoreThread::Timer timer;  // the thread's
@@ -129,7 +130,9 @@ class BreakerStore::Core : public std::enable_shared_from_this<BreakerStore::Cor
         const std::int64_t took_us = clock_.now_us() - call->begun_us;
         thread_.post([this, call, verdict, took_us] {
             thread_.cancel(call->timer);
-            judge(*call, verdict, took_us > options_.slow_us);
+            const std::int64_t slow_us =
+                options_.slow_us + options_.slow_us_per_block * call->blocks;
+            judge(*call, verdict, took_us > slow_us);
         });
     }
     void cancelled(const GuardedPtr& call) {
@@ -308,6 +311,7 @@ StoreOpPtr BreakerStore::longest_prefix(std::vector<BlockKey> chain, Deadline de
 StoreOpPtr BreakerStore::get(std::vector<GetRequest> requests, Deadline deadline, GetCalls calls) {
     const auto call = std::make_shared<Guarded>();
     const std::size_t count = requests.size();
+    call->blocks = static_cast<std::int64_t>(count);
     if (!core_->admit(call->probe)) {
         core_->thread().post([count, calls] {
             GetResult result = unread_result(count, CallEnd::complete);
@@ -337,6 +341,7 @@ StoreOpPtr BreakerStore::put(std::vector<PutRequest> requests, const PutOptions&
                              Deadline deadline, PutCalls calls) {
     const auto call = std::make_shared<Guarded>();
     const std::size_t count = requests.size();
+    call->blocks = static_cast<std::int64_t>(count);
     if (!core_->admit(call->probe)) {
         core_->thread().post([count, calls] {
             PutResult result = unwritten_result(count, CallEnd::busy);

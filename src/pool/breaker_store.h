@@ -27,6 +27,7 @@ struct BreakerOptions {
     double failed_share_max = 0.5;          // opens above
     double slow_share_max = 0.8;            // …
     std::int64_t slow_us = 100'000;         // a call that takes longer is slow
+    std::int64_t slow_us_per_block = 0;     // … so much longer for each block of a get or put
     std::int64_t open_us = 1'000'000;       // from opening to the first probe; doubles with each
     std::int64_t open_us_max = 60'000'000;  // failed probe, up to this
     std::int64_t grace_us = 20'000;         // after which a call that should have ended is ended

@@ -131,8 +131,8 @@ INSTANTIATE_TEST_SUITE_P(Pool, SharedStoreConformance,
 
 INSTANTIATE_TEST_SUITE_P(
     Pool, StoreConformance,
-    ::testing::Values(mem_kind(), embedded_kind(), breaker_kind(), quota_kind(), stack_kind(),
-                      StoreKind{"late", [] { return std::make_unique<LateRig>(); }}),
+    ::testing::Values(mem_kind(), embedded_kind(), encrypted_kind(), breaker_kind(), quota_kind(),
+                      stack_kind(), StoreKind{"late", [] { return std::make_unique<LateRig>(); }}),
     kind_name);
 
 }  // namespace fathom::testing

@@ -253,15 +253,30 @@ PoolUsage EmbeddedCore::usage() const {
     usage.index_bytes = static_cast<std::int64_t>(index_.memory_bytes());
     usage.lost_files = static_cast<std::int64_t>(lost_.size());
     usage.unsynced_bytes = unsynced_bytes_;
+    usage.opened_with = opened_with_;
     return usage;
 }
 
-// The first reason stays: what comes after is often its consequence.
+// Of a time of faults the first reason stays: what comes after is often its consequence.
 void EmbeddedCore::degrade(const std::string& reason) {
+    degraded_us_ = clock_.now_us();
     if (!degraded_.empty()) return;
     degraded_ = reason;
-    health_.set({.state = StoreHealth::State::degraded, .reason = reason});
     log_warning("pool: {}", reason);
+    show_health();
+}
+
+void EmbeddedCore::stay_degraded(const std::string& reason) {
+    log_warning("pool: {}", reason);
+    if (!degraded_for_good_.empty()) return;
+    degraded_for_good_ = reason;
+    show_health();
+}
+
+void EmbeddedCore::show_health() {
+    const std::string& reason = degraded_.empty() ? degraded_for_good_ : degraded_;
+    health_.set({.state = reason.empty() ? StoreHealth::State::ok : StoreHealth::State::degraded,
+                 .reason = reason});
 }
 
 }  // namespace fathom

@@ -28,6 +28,7 @@
 #include "pool/pool_files.h"
 #include "pool/segment.h"
 #include "pool/slot_buffers.h"
+#include "pool/slot_keys.h"
 #include "pool/store_mailbox.h"
 
 namespace fathom {
@@ -87,6 +88,7 @@ struct Segment {
     std::uint64_t id = 0;
     std::int64_t bucket_start_ms = 0, expiry_ms = 0;
     std::int64_t allocated_bytes = 0, unsynced_bytes = 0, scrubbed_ms = 0;
+    std::int64_t killed_us = 0;  // while dying
     int file = -1;
     std::uint32_t next_slot = 0, live = 0;
     std::uint32_t writes = 0;  // of slots, in flight
@@ -193,13 +195,15 @@ class EmbeddedCore {
     bool readable(const Segment& segment) const;
     std::int64_t wall_ms() const { return wall_ms_; }
     void degrade(const std::string& reason);
+    void stay_degraded(const std::string& reason);
+    void show_health();
     static bool transient(std::int64_t result);
 
     // embedded_get.cc
     void start_read(ReadJob job);
     void finish_read(const ReadJob& job, const BlockPlace& place, std::uint8_t* buffer,
                      std::int64_t result);
-    GetStatus judge(const ReadJob& job, const BlockPlace& place, const std::uint8_t* slot);
+    GetStatus judge(const ReadJob& job, const BlockPlace& place, std::uint8_t* slot);
     void settle(const std::shared_ptr<GetCall>& call, std::size_t at, GetStatus status);
     void finish(GetCall& call);
     void forget(const BlockKey& key, const BlockPlace& place);
@@ -208,6 +212,7 @@ class EmbeddedCore {
     void start_write(WriteJob job);
     std::optional<PutOutcome> answer_without_writing(const WriteJob& job, bool& renewal);
     void write_slot(const WriteJob& job, Handle handle, bool renewal);
+    SlotTrailer trailer_of(const SlotWrite& write, const Segment& segment);
     void send_slot(const std::shared_ptr<SlotWrite>& write);
     void finish_write(const std::shared_ptr<SlotWrite>& write, std::int64_t result);
     void install(const SlotWrite& write);
@@ -327,13 +332,17 @@ class EmbeddedCore {
     std::deque<Walk> walks_;  // the first one runs
     bool walking_ = false;
     std::int64_t scrub_after_us_ = 0;
+    std::map<std::uint64_t, std::map<std::int64_t, std::int64_t>> opened_with_;
+    std::int64_t plain_blocks_ = 0;  // found and not used, since the pool encrypts
 
     std::int64_t wall_ms_ = 0, upkeep_us_ = 0, shown_us_ = 0;
     std::int64_t clock_offset_ms_ = 0, hold_expiry_until_us_ = 0;
     bool closing_ = false, closed_ = false, ended_ = false;
     std::function<void()> on_closed_;
     Deadline close_deadline_;
-    std::string degraded_;
+    // What is wrong until the pool is opened again, and what was not long ago.
+    std::string degraded_for_good_, degraded_;
+    std::int64_t degraded_us_ = 0;
 };
 
 }  // namespace fathom

@@ -453,6 +453,27 @@ TEST_F(EmbeddedFaults, WithoutPoolFileSegmentsAreNotTouched) {
     EXPECT_EQ(segment_files(), before);
 }
 
+TEST_F(EmbeddedFaults, HealthComesBackAMinuteAfterTheLastFault) {
+    const auto store = open();
+    const auto state = [&] {
+        (void)usage(*store);  // a turn of its loop
+        (void)usage(*store);
+        return store->health().state;
+    };
+    disk_.set_faults({.sync_error = 1});
+    EXPECT_EQ(put_block(*store, 1), PutOutcome::failed);
+    EXPECT_EQ(state(), StoreHealth::State::degraded);
+    clock_.advance_us(59'000'000);
+    EXPECT_EQ(put_block(*store, 2), PutOutcome::failed);
+    clock_.advance_us(59'000'000);
+    EXPECT_EQ(state(), StoreHealth::State::degraded);
+    disk_.set_faults({});
+    EXPECT_EQ(put_block(*store, 2), PutOutcome::stored);
+    clock_.advance_us(61'000'000);
+    EXPECT_EQ(state(), StoreHealth::State::ok);
+    EXPECT_TRUE(store->health().reason.empty());
+}
+
 TEST_F(EmbeddedFaults, OptionsOutOfRangeAreRefused) {
     EmbeddedOptions with = options();
     with.capacity_bytes = kSegmentBytes;

@@ -132,7 +132,7 @@ void EmbeddedCore::finish_read(const ReadJob& job, const BlockPlace& place, std:
             }
             settle(job.call, job.at, GetStatus::io_error);
         } else {
-            const std::uint8_t* slot =
+            std::uint8_t* slot =
                 buffer != nullptr ? buffer : call.requests[job.at].destination.page;
             settle(job.call, job.at, judge(job, place, slot));
         }
@@ -146,14 +146,14 @@ void EmbeddedCore::finish_read(const ReadJob& job, const BlockPlace& place, std:
 }
 
 // Whether what was read is the block asked for; if so it is where it was wanted afterwards.
-GetStatus EmbeddedCore::judge(const ReadJob& job, const BlockPlace& place,
-                              const std::uint8_t* slot) {
+GetStatus EmbeddedCore::judge(const ReadJob& job, const BlockPlace& place, std::uint8_t* slot) {
     const GetRequest& request = job.call->requests[job.at];
     const Segment& segment = segments_[place.segment];
     const SlotPlace expected{pool_low_bytes(pool_.uuid), segment.id, place.slot};
     SlotTrailer trailer;
-    const SlotFault fault = verify_slot({slot, static_cast<std::size_t>(geometry_.slot_bytes)},
-                                        geometry_, expected, &request.name, trailer);
+    const SlotFault fault =
+        open_slot({slot, static_cast<std::size_t>(geometry_.slot_bytes)}, geometry_, expected,
+                  request.name, {options_.keys.get(), options_.encrypt}, trailer);
     const auto miss = [&](MissCause cause) {
         metrics_.misses[static_cast<std::size_t>(cause)]->add();
         if (cause != MissCause::collision) forget(request.name.key, place);
@@ -162,10 +162,9 @@ GetStatus EmbeddedCore::judge(const ReadJob& job, const BlockPlace& place,
     if (fault != SlotFault::none) {
         metrics_.faults[static_cast<std::size_t>(fault)]->add();
         if (fault == SlotFault::collision) return miss(MissCause::collision);
+        if (fault == SlotFault::tag) return miss(MissCause::tag);
         return miss(fault == SlotFault::empty ? MissCause::hole : MissCause::corrupt);
     }
-    // No store of this program writes such a block; whoever did gives it back.
-    if ((trailer.flags & kSlotEncrypted) != 0) return miss(MissCause::collision);
     if (slot != request.destination.page) {
         std::memcpy(request.destination.page, slot,
                     static_cast<std::size_t>(geometry_.payload_bytes));

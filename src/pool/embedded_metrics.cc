@@ -59,6 +59,10 @@ EmbeddedMetrics::EmbeddedMetrics(MetricsRegistry& r)
       inflight_io(gauge(r, "kvpool_inflight_io", "Requests to the disk in flight.")),
       queued_blocks(gauge(r, "kvpool_queued_blocks", "Blocks of calls that have not ended.")),
       open_seconds(gauge(r, "kvpool_open_seconds", "How long opening the pool took.")),
+      gc_lag(gauge(r, "kvpool_gc_lag_seconds",
+                   "How long the segment that is due first should have been removed.")),
+      epoch_lag(gauge(r, "kvpool_epoch_lag_seconds",
+                      "How long a removed segment has waited for its reads to end.")),
       get_seconds(r.histogram("kvpool_get_seconds", "Time of a get.", kSeconds, embedded())),
       put_seconds(r.histogram("kvpool_put_seconds", "Time of a put.", kSeconds, embedded())),
       prefix_hit_blocks(r.histogram("kvpool_prefix_hit_blocks", "Blocks found by prefix lookups.",
@@ -76,8 +80,8 @@ EmbeddedMetrics::EmbeddedMetrics(MetricsRegistry& r)
             &r.counter("kvpool_put_blocks_total", "Blocks offered, by outcome.",
                        embedded("outcome", put_outcome_name(static_cast<PutOutcome>(i))));
     }
-    constexpr std::array<std::string_view, kMissCauses> kCauses = {"absent", "expired", "hole",
-                                                                   "corrupt", "collision"};
+    constexpr std::array<std::string_view, kMissCauses> kCauses = {"absent",  "expired",   "hole",
+                                                                   "corrupt", "collision", "tag"};
     for (std::size_t i = 0; i < misses.size(); ++i) {
         misses[i] = &r.counter("kvpool_miss_blocks_total", "Blocks not given, by cause.",
                                embedded("cause", kCauses[i]));

@@ -108,11 +108,13 @@ void EmbeddedCore::start_write(WriteJob job) {
 void EmbeddedCore::write_slot(const WriteJob& job, Handle handle, bool renewal) {
     Segment& segment = segments_[handle];
     const PutRequest& request = job.call->requests[job.at];
+    Result<BlockCipher*> cipher = nullptr;
+    if (options_.encrypt) cipher = options_.keys->find_or_make(request.name.ns);
+    if (!cipher.ok()) return settle(job.call, job.at, PutOutcome::failed, cipher.status());
     std::uint8_t* buffer = write_buffers_.back();
     std::memcpy(buffer, request.page, static_cast<std::size_t>(geometry_.payload_bytes));
-    SlotTrailer trailer;
-    trailer.digest = payload_digest(buffer, geometry_.payload_bytes);
-    if (request.has_digest && request.digest != trailer.digest) {
+    const auto digest = payload_digest(buffer, geometry_.payload_bytes);
+    if (request.has_digest && request.digest != digest) {
         metrics_.faults[static_cast<std::size_t>(SlotFault::digest)]->add();
         return settle(job.call, job.at, PutOutcome::failed,
                       Status(StatusCode::data_loss,
@@ -127,14 +129,10 @@ void EmbeddedCore::write_slot(const WriteJob& job, Handle handle, bool renewal) 
     write->renewal = renewal;
     write->buffer = buffer;
 
-    if (renewal) trailer.flags = kSlotRenewed;
-    trailer.name = request.name;
-    trailer.place = {pool_low_bytes(pool_.uuid), segment.id, write->slot};
-    trailer.traffic_class = segment.traffic_class;
-    trailer.written_unix_ms = wall_ms_;
-    trailer.expiry_unix_ms = segment.expiry_ms;
-    trailer.writer = pool_.epoch;
-    trailer.writer_sequence = ++sequence_;
+    SlotTrailer trailer = trailer_of(*write, segment);
+    trailer.digest = digest;
+    if (*cipher != nullptr)
+        (*cipher)->encrypt({buffer, static_cast<std::size_t>(geometry_.payload_bytes)}, trailer);
     seal_slot({write->buffer, static_cast<std::size_t>(geometry_.slot_bytes)}, geometry_, trailer);
     write->entry = footer_entry(trailer);
 
@@ -143,6 +141,21 @@ void EmbeddedCore::write_slot(const WriteJob& job, Handle handle, bool renewal) 
     pin(handle);
     ++writes_in_flight_;
     send_slot(write);
+}
+
+// All but what the payload decides.
+SlotTrailer EmbeddedCore::trailer_of(const SlotWrite& write, const Segment& segment) {
+    SlotTrailer trailer;
+    if (write.renewal) trailer.flags = kSlotRenewed;
+    trailer.name = write.job.call->requests[write.job.at].name;
+    trailer.place = {pool_low_bytes(pool_.uuid), segment.id, write.slot};
+    trailer.payload_bytes = static_cast<std::uint32_t>(geometry_.payload_bytes);
+    trailer.traffic_class = segment.traffic_class;
+    trailer.written_unix_ms = wall_ms_;
+    trailer.expiry_unix_ms = segment.expiry_ms;
+    trailer.writer = pool_.epoch;
+    trailer.writer_sequence = ++sequence_;
+    return trailer;
 }
 
 void EmbeddedCore::send_slot(const std::shared_ptr<SlotWrite>& write) {

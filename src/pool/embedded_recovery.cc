@@ -35,8 +35,11 @@ Status EmbeddedCore::open() {
     metrics_.open_seconds.set(seconds);
     log_info("pool: {}: {} blocks in {} segments, {} bytes, opened in {:.3f} s", options_.directory,
              index_.size(), by_expiry_.size(), allocated_bytes_, seconds);
+    if (plain_blocks_ > 0)
+        log_info("pool: {}: {} blocks are not encrypted and are not used", options_.directory,
+                 plain_blocks_);
     const std::string limits = files_.limits();
-    if (!limits.empty()) degrade(fmt::format("{}: {}", options_.directory, limits));
+    if (!limits.empty()) stay_degraded(fmt::format("{}: {}", options_.directory, limits));
     return {};
 }
 
@@ -148,7 +151,7 @@ void EmbeddedCore::adopt(const std::vector<PoolSegmentFile>& found) {
         const auto file = files_.open(each.path, OpenMode::existing);
         if (!file.ok()) {
             metrics_.io_errors.add();
-            degrade(file.status().message());
+            stay_degraded(file.status().message());
             continue;
         }
         const auto head = aligned_bytes(head_bytes);
@@ -173,7 +176,7 @@ void EmbeddedCore::adopt_one(const PoolSegmentFile& found, int file, const std::
     if (got < 0) {
         files_.close(file);
         metrics_.io_errors.add();
-        return degrade(
+        return stay_degraded(
             fmt::format("{}: cannot be read (errno {}); its blocks are not found, the "
                         "file stays where it is",
                         found.path, -got));
@@ -184,7 +187,7 @@ void EmbeddedCore::adopt_one(const PoolSegmentFile& found, int file, const std::
         files_.close(file);
         switch (head.status().code()) {
             case StatusCode::unsupported:
-                return degrade(head.status().with_context(found.path).message());
+                return stay_degraded(head.status().with_context(found.path).message());
             case StatusCode::not_found:  // its process ended before it had a block
                 return start_io({.kind = IoKind::unlink, .path = found.path}, [](std::int64_t) {});
             default:
@@ -222,6 +225,10 @@ void EmbeddedCore::add_entries(Handle handle, const std::vector<FooterEntry>& en
     if (segment.expiry_ms <= wall_ms_) return;
     for (std::size_t slot = 0; slot < entries.size(); ++slot) {
         if ((entries[slot].flags & kFooterPresent) == 0) continue;
+        if (options_.encrypt && (entries[slot].flags & kFooterEncrypted) == 0) {
+            ++plain_blocks_;
+            continue;
+        }
         if (const auto old = index_.find(entries[slot].key)) {
             Segment& other = segments_[old->segment];
             if (std::pair(other.expiry_ms, other.id) > std::pair(segment.expiry_ms, segment.id))
@@ -231,6 +238,7 @@ void EmbeddedCore::add_entries(Handle handle, const std::vector<FooterEntry>& en
         index_.put(entries[slot].key,
                    {.segment = handle, .slot = static_cast<std::uint16_t>(slot)});
         ++segment.live;
+        ++opened_with_[entries[slot].ns_tag][segment.expiry_ms];
     }
 }
 

@@ -318,6 +318,7 @@ void EmbeddedCore::kill(Handle handle, GcCause cause) {
     if (segment.state == Segment::State::dying) return;
     by_expiry_.erase({segment.expiry_ms, handle});
     segment.state = Segment::State::dying;
+    segment.killed_us = clock_.now_us();
     dying_.push_back(handle);
     dying_bytes_ += segment.allocated_bytes;
     metrics_.gc_segments[static_cast<std::size_t>(cause)]->add();

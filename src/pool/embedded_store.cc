@@ -34,6 +34,8 @@ Status check(const EmbeddedOptions& options) {
         return invalid_argument("watermarks {} and {}: expected 0 < low <= high <= 1",
                                 options.low_watermark, options.high_watermark);
     }
+    if (options.encrypt && options.keys == nullptr)
+        return invalid_argument("{}: to encrypt needs a directory of keys", options.directory);
     for (const ClassLife& life : options.lives) {
         if (life.ttl_ms < 1 || life.bucket_ms < 1) {
             return invalid_argument("a class that lives {} ms in buckets of {} ms; both begin at 1",

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -27,6 +28,7 @@
 #include "pool/block_store.h"
 #include "pool/class_life.h"
 #include "pool/file_layer.h"
+#include "pool/key_ring.h"
 
 namespace fathom {
 
@@ -46,6 +48,10 @@ struct EmbeddedOptions {
     std::int64_t renew_bytes_per_s = std::int64_t{32} << 20;  // copies of renew_before
     std::int64_t queued_blocks_max = 65'536;  // beyond them puts are busy and gets refused
     int open_files_max = 512;
+    // Keys of namespaces (kvpool.md 10); null: encrypted slots do not open. With `encrypt` every
+    // put is encrypted, and slots that are not are neither found nor believed.
+    std::unique_ptr<KeyRing> keys = {};
+    bool encrypt = false;                   // needs keys
     const Clock* clock = nullptr;           // null: the real one
     MetricsRegistry* metrics = nullptr;     // null: not shown
     std::unique_ptr<FileLayer> files = {};  // null: the real ones
@@ -60,6 +66,8 @@ struct PoolUsage {
     std::int64_t blocks = 0, allocated_bytes = 0, index_bytes = 0, lost_files = 0;
     std::int64_t unsynced_bytes = 0;
     std::int64_t earliest_expiry_unix_ms = 0;  // 0: no segment
+    // Blocks that were there when it was opened: by namespace_tag, then by expiry.
+    std::map<std::uint64_t, std::map<std::int64_t, std::int64_t>> opened_with;
 };
 struct ScrubReport {
     std::int64_t segments = 0, blocks = 0, bytes = 0, bad_blocks = 0;

@@ -11,6 +11,7 @@ namespace {
 constexpr std::int64_t kShowUs = 100'000;
 constexpr std::int64_t kJumpMs = 3'600'000;
 constexpr std::int64_t kHoldUs = 3'600'000'000;
+constexpr std::int64_t kQuietUs = 60'000'000;
 constexpr double kGcBurst = 2;
 constexpr double kRenewBurstSeconds = 2;
 
@@ -36,6 +37,10 @@ void EmbeddedCore::upkeep() {
     if (!walking_ && !walks_.empty()) next_segment();
     scrub_in_background();
     end_collects();
+    if (!degraded_.empty() && now_us - degraded_us_ >= kQuietUs) {
+        degraded_.clear();
+        show_health();
+    }
     if (now_us - shown_us_ >= kShowUs) show_metrics();
 }
 
@@ -139,6 +144,13 @@ void EmbeddedCore::show_metrics() {
     std::size_t open = 0;
     for (const Writer& writer : writers_)
         open += (writer.current != kNoSegment ? 1 : 0) + (writer.next != kNoSegment ? 1 : 0);
+    const bool overdue = !by_expiry_.empty() && by_expiry_.begin()->first < wall_ms_;
+    const double lag_ms = overdue ? static_cast<double>(wall_ms_ - by_expiry_.begin()->first) : 0;
+    metrics_.gc_lag.set(lag_ms / 1000);
+    std::int64_t killed_us = shown_us_;
+    for (const Handle handle : dying_)
+        killed_us = std::min(killed_us, segments_[handle].killed_us);
+    metrics_.epoch_lag.set(static_cast<double>(shown_us_ - killed_us) * 1e-6);
     metrics_.segments_open.set(static_cast<double>(open));
     metrics_.segments_sealed.set(static_cast<double>(by_expiry_.size()));
     metrics_.segments_dying.set(static_cast<double>(dying_.size()));

@@ -45,6 +45,8 @@ void EmbeddedCore::begin_drop(const std::shared_ptr<TaskCall>& call, const Names
     walk.call = call;
     walk.report = std::make_shared<ScrubReport>();
     walk.drop_tag = tag;
+    // First of all: what cannot be wiped below does not open any more.
+    if (options_.keys != nullptr) walk.status = options_.keys->destroy(ns);
     begin_walk(std::move(walk));
 }
 

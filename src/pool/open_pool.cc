@@ -1,18 +1,17 @@
 #include "pool/open_pool.h"
 
-#include <fcntl.h>
-#include <openssl/rand.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
+#include "base/queue.h"
+#include "pool/breaker_store.h"
 #include "pool/embedded_store.h"
+#include "pool/key_ring.h"
+#include "pool/secret_file.h"
 
 namespace fathom {
 
@@ -21,67 +20,9 @@ namespace {
 constexpr std::int64_t kCapacityMax = std::int64_t{1} << 40;
 constexpr std::int64_t kStoreStagedUs = 10'000'000;
 constexpr std::int64_t kCloseUs = 10'000'000;
-
-Status file_error(const std::string& path, const char* what, const char* remedy) {
-    return error(StatusCode::unavailable, "{}: {}: {}; {}", path, what, std::strerror(errno),
-                 remedy);
-}
-
-class File {
-  public:
-    File(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
-    ~File() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    int fd() const { return fd_; }
-
-  private:
-    int fd_;
-};
-
-Result<std::string> read_secret(const std::string& path) {
-    const File file(path, O_RDONLY);
-    if (file.fd() < 0) return file_error(path, "opening the pool's secret", "check its rights");
-    struct stat facts {};
-    if (::fstat(file.fd(), &facts) != 0)
-        return file_error(path, "reading the pool's secret", "check the disk");
-    if ((facts.st_mode & 077) != 0)
-        return invalid_argument(
-            "{}: the pool's secret may be read by others (mode {:o}); make it 0600", path,
-            facts.st_mode & 0777);
-    if (facts.st_size != kPoolSecretBytes)
-        return invalid_argument("{}: the pool's secret has {} bytes, expected {}", path,
-                                static_cast<std::int64_t>(facts.st_size), kPoolSecretBytes);
-    std::string secret(static_cast<std::size_t>(kPoolSecretBytes), '\0');
-    if (::pread(file.fd(), secret.data(), secret.size(), 0) != kPoolSecretBytes)
-        return file_error(path, "reading the pool's secret", "check the disk");
-    return secret;
-}
-
-// Whole or not at all: another process may be making it at the same time.
-Status make_secret(const std::string& path) {
-    std::array<unsigned char, static_cast<std::size_t>(kPoolSecretBytes)> bytes{};
-    if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1)
-        return error(StatusCode::unavailable, "{}: no random numbers for the pool's secret", path);
-    const std::string draft = path + "." + std::to_string(::getpid());
-    {
-        const File file(draft, O_WRONLY | O_CREAT | O_TRUNC);
-        if (file.fd() < 0 || ::write(file.fd(), bytes.data(), bytes.size()) != kPoolSecretBytes ||
-            ::fsync(file.fd()) != 0) {
-            const Status status = file_error(draft, "writing the pool's secret",
-                                             "check the directory's rights and free space");
-            ::unlink(draft.c_str());
-            return status;
-        }
-    }
-    const bool made = ::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST;
-    const Status status =
-        made ? Status() : file_error(path, "making the pool's secret", "check its rights");
-    ::unlink(draft.c_str());
-    return status;
-}
+constexpr std::int64_t kUsageUs = 10'000'000;
+// What even a slow disk under load does not reach: 22 MiB/s, after a second in its queue.
+constexpr std::int64_t kSlowUs = 1'000'000, kSlowUsPerBlock = 5'000;
 
 Result<std::int64_t> free_share(const std::string& directory) {
     std::error_code failed;
@@ -94,11 +35,36 @@ Result<std::int64_t> free_share(const std::string& directory) {
                     kCapacityMax);
 }
 
+// With `encrypt` the ring is made; without it what is encrypted is read where the keys are.
+Result<std::unique_ptr<KeyRing>> open_keys(const OpenPoolOptions& options, const Clock& clock) {
+    const std::string path =
+        options.key_directory.empty() ? options.directory + "/keys" : options.key_directory;
+    if (!options.encrypt && ::access(path.c_str(), F_OK) != 0) return nullptr;
+    return KeyRing::open(path, clock);
+}
+
+// What each namespace holds already counts towards its quota.
+void count_usage(EmbeddedStore& store, QuotaStore& quota, const Clock& clock) {
+    const auto answer = std::make_shared<BoundedQueue<PoolUsage>>(1);
+    (void)store.usage(
+        Deadline{clock.now_us() + kUsageUs},
+        [answer](PoolUsage usage, const Status&) { (void)answer->try_push(std::move(usage)); });
+    const std::optional<PoolUsage> usage = answer->pop(2 * kUsageUs);
+    if (!usage) return;
+    for (const auto& [ns_tag, blocks] : usage->opened_with) {
+        BytesByExpiry bytes;
+        for (const auto& [expiry_ms, count] : blocks)
+            bytes[expiry_ms] = count * store.payload_bytes();
+        quota.set_usage(ns_tag, std::move(bytes));
+    }
+}
+
 }  // namespace
 
 Result<std::string> read_or_make_secret(const std::string& path) {
-    if (::access(path.c_str(), F_OK) != 0) FATHOM_RETURN_IF_ERROR(make_secret(path));
-    return read_secret(path);
+    constexpr std::string_view kWhat = "the pool's secret";
+    if (::access(path.c_str(), F_OK) != 0) FATHOM_RETURN_IF_ERROR(make_secret_file(path, kWhat));
+    return read_secret_file(path, kWhat);
 }
 
 Result<std::unique_ptr<OpenPool>> OpenPool::open(const OpenPoolOptions& options, const Clock& clock,
@@ -121,7 +87,19 @@ Result<std::unique_ptr<OpenPool>> OpenPool::open(const OpenPoolOptions& options,
     }
     embedded.clock = &clock;
     embedded.metrics = &metrics;
-    FATHOM_ASSIGN(pool->store_, EmbeddedStore::open(std::move(embedded)));
+    embedded.encrypt = options.encrypt;
+    FATHOM_ASSIGN(embedded.keys, open_keys(options, clock));
+    FATHOM_ASSIGN(auto store, EmbeddedStore::open(std::move(embedded)));
+    EmbeddedStore& opened = *store;
+    auto breaker = std::make_unique<BreakerStore>(
+        std::move(store),
+        BreakerOptions{
+            .slow_us = kSlowUs, .slow_us_per_block = kSlowUsPerBlock, .metrics = &metrics},
+        clock);
+    auto quota = std::make_unique<QuotaStore>(
+        std::move(breaker), QuotaOptions{.limits = options.quota, .metrics = &metrics}, clock);
+    count_usage(opened, *quota, clock);
+    pool->store_ = std::move(quota);
     pool->tier_ = std::make_unique<PoolTier>(*pool->store_, options.tier, clock, metrics);
     return pool;
 }

@@ -1,6 +1,8 @@
 // A pool as a process uses it: the store that its options name, the tier over it for engines, and
 // the secret of its namespaces.
 //
+//   engine ─ PoolTier ─ QuotaStore ─ BreakerStore ─ EmbeddedStore
+//
 // The secret is what keeps names of blocks from being computed by who can ask the store (kvpool.md
 // 10). It lies in a file, by default SECRET in the pool's directory, made when it is absent and
 // readable by its owner alone. Who keeps the pool on a shared disk keeps it elsewhere
@@ -16,16 +18,20 @@
 #include "base/result.h"
 #include "pool/block_store.h"
 #include "pool/pool_tier.h"
+#include "pool/quota_store.h"
 
 namespace fathom {
-
-inline constexpr std::int64_t kPoolSecretBytes = 32;
 
 struct OpenPoolOptions {
     std::string directory;
     std::string secret_file;  // empty: directory/SECRET
     std::int64_t payload_bytes = 0;
     std::int64_t capacity_bytes = 0;  // 0: half of what the file system has free, at most 1 TiB
+    // Slots are encrypted, each under its namespace's key (key_ring.h). A pool that holds encrypted
+    // slots reads them without this as well, where the keys are.
+    bool encrypt = false;
+    std::string key_directory;  // empty: directory/keys
+    QuotaLimits quota;          // of one namespace, which is one API key's unless all share
     PoolTierOptions tier;
 };
 

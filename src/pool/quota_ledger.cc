@@ -1,13 +1,15 @@
 #include "pool/quota_ledger.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "pool/segment.h"
 
 namespace fathom {
 
 namespace {
 
-void expire(std::map<std::int64_t, std::int64_t>& bytes_by_expiry, std::int64_t& held_bytes,
-            std::int64_t unix_ms) {
+void expire(BytesByExpiry& bytes_by_expiry, std::int64_t& held_bytes, std::int64_t unix_ms) {
     while (!bytes_by_expiry.empty() && bytes_by_expiry.begin()->first <= unix_ms) {
         held_bytes -= bytes_by_expiry.begin()->second;
         bytes_by_expiry.erase(bytes_by_expiry.begin());
@@ -27,7 +29,7 @@ double QuotaLedger::earned_bytes(std::int64_t us) const {
 QuotaLedger::Account& QuotaLedger::account(const NamespaceId& ns, std::int64_t now_us,
                                            std::int64_t unix_ms) {
     if (accounts_.size() >= forget_at_) forget_idle(now_us, unix_ms);
-    const auto [at, made] = accounts_.try_emplace(ns.bytes);
+    const auto [at, made] = accounts_.try_emplace(namespace_tag(ns));
     Account& account = at->second;
     if (made) {
         account.burst_left_bytes = burst_bytes();
@@ -53,35 +55,36 @@ bool QuotaLedger::reserve(const NamespaceId& ns, std::int64_t now_us, std::int64
 }
 
 void QuotaLedger::stored(const NamespaceId& ns, std::int64_t expiry_unix_ms) {
-    Account& own = accounts_[ns.bytes];
+    Account& own = accounts_[namespace_tag(ns)];
     own.reserved_bytes -= payload_bytes_;
     own.held_bytes += payload_bytes_;
     own.bytes_by_expiry[expiry_unix_ms] += payload_bytes_;
 }
 
 void QuotaLedger::not_stored(const NamespaceId& ns) {
-    Account& own = accounts_[ns.bytes];
+    Account& own = accounts_[namespace_tag(ns)];
     own.reserved_bytes -= payload_bytes_;
     if (limits_.put_bytes_per_s > 0) own.burst_left_bytes += static_cast<double>(payload_bytes_);
 }
 
 void QuotaLedger::dropped(const NamespaceId& ns) {
-    const auto at = accounts_.find(ns.bytes);
+    const auto at = accounts_.find(namespace_tag(ns));
     if (at == accounts_.end()) return;
     at->second.bytes_by_expiry.clear();
     at->second.held_bytes = 0;
 }
 
-void QuotaLedger::set_usage(const NamespaceId& ns, std::int64_t bytes,
-                            std::int64_t expiry_unix_ms) {
-    const auto [at, made] = accounts_.try_emplace(ns.bytes);
+void QuotaLedger::set_usage(std::uint64_t ns_tag, BytesByExpiry usage) {
+    const auto [at, made] = accounts_.try_emplace(ns_tag);
     if (made) at->second.burst_left_bytes = burst_bytes();
-    at->second.bytes_by_expiry = {{expiry_unix_ms, bytes}};
-    at->second.held_bytes = bytes;
+    at->second.held_bytes = 0;
+    for (const auto& [expiry_ms, bytes] : usage)
+        at->second.held_bytes += bytes;
+    at->second.bytes_by_expiry = std::move(usage);
 }
 
 std::int64_t QuotaLedger::bytes(const NamespaceId& ns, std::int64_t unix_ms) {
-    const auto at = accounts_.find(ns.bytes);
+    const auto at = accounts_.find(namespace_tag(ns));
     if (at == accounts_.end()) return 0;
     expire(at->second.bytes_by_expiry, at->second.held_bytes, unix_ms);
     return at->second.held_bytes;

@@ -20,13 +20,13 @@ class QuotaLedger {
     void not_stored(const NamespaceId& ns);
 
     void dropped(const NamespaceId& ns);
-    void set_usage(const NamespaceId& ns, std::int64_t bytes, std::int64_t expiry_unix_ms);
+    void set_usage(std::uint64_t ns_tag, BytesByExpiry usage);
     std::int64_t bytes(const NamespaceId& ns, std::int64_t unix_ms);
     std::size_t namespaces() const { return accounts_.size(); }
 
   private:
     struct Account {
-        std::map<std::int64_t, std::int64_t> bytes_by_expiry;
+        BytesByExpiry bytes_by_expiry;
         std::int64_t held_bytes = 0;      // their sum
         std::int64_t reserved_bytes = 0;  // of puts in flight
         double burst_left_bytes = 0;
@@ -40,8 +40,8 @@ class QuotaLedger {
 
     const QuotaLimits limits_;
     const std::int64_t payload_bytes_;
-    std::map<Sha256Digest, Account> accounts_;
-    std::size_t forget_at_ = 1024;  // accounts, after which idle ones are looked for
+    std::map<std::uint64_t, Account> accounts_;  // by namespace_tag
+    std::size_t forget_at_ = 1024;               // accounts, after which idle ones are looked for
 };
 
 }  // namespace fathom

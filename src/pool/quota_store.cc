@@ -169,9 +169,9 @@ void QuotaStore::close(Deadline deadline) {
     core_->thread().drain();
 }
 
-void QuotaStore::set_usage(const NamespaceId& ns, std::int64_t bytes, std::int64_t expiry_unix_ms) {
-    core_->thread().post([core = core_.get(), ns, bytes, expiry_unix_ms] {
-        core->ledger().set_usage(ns, bytes, expiry_unix_ms);
+void QuotaStore::set_usage(std::uint64_t ns_tag, BytesByExpiry usage) {
+    core_->thread().post([core = core_.get(), ns_tag, usage = std::move(usage)] {
+        core->ledger().set_usage(ns_tag, usage);
     });
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 
 #include "base/clock.h"
@@ -22,6 +23,8 @@ struct QuotaLimits {
     std::int64_t put_bytes_per_s = 0;  // 0: no limit
     std::int64_t put_burst_bytes = 0;  // what may be put at once after a pause; at least one block
 };
+
+using BytesByExpiry = std::map<std::int64_t, std::int64_t>;  // of payloads, by unix_ms
 
 struct QuotaOptions {
     QuotaLimits limits;
@@ -52,8 +55,8 @@ class QuotaStore : public BlockStore {
     StoreHealth health() const override { return store_->health(); }
     void close(Deadline deadline) override;
 
-    // Any thread: what the namespace holds is `bytes`, all of which expire at `expiry_unix_ms`.
-    void set_usage(const NamespaceId& ns, std::int64_t bytes, std::int64_t expiry_unix_ms);
+    // Any thread: what the namespace of this tag (segment.h) holds now.
+    void set_usage(std::uint64_t ns_tag, BytesByExpiry usage);
     // Waits until every put that was called is with the store or answered.
     void settle();
 

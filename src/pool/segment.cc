@@ -148,12 +148,13 @@ std::uint64_t namespace_tag(const NamespaceId& ns) {
 FooterEntry footer_entry(const SlotTrailer& trailer) {
     std::array<std::uint8_t, sizeof(trailer.page_crcs)> crcs{};
     std::memcpy(crcs.data(), trailer.page_crcs.data(), crcs.size());
-    return {.key = trailer.name.key,
-            .ns_tag = namespace_tag(trailer.name.ns),
-            .payload_crc = crc32c(crcs),
-            .payload_bytes = trailer.payload_bytes,
-            .written_unix_s = static_cast<std::uint32_t>(trailer.written_unix_ms / 1000),
-            .flags = kFooterPresent};
+    return {
+        .key = trailer.name.key,
+        .ns_tag = namespace_tag(trailer.name.ns),
+        .payload_crc = crc32c(crcs),
+        .payload_bytes = trailer.payload_bytes,
+        .written_unix_s = static_cast<std::uint32_t>(trailer.written_unix_ms / 1000),
+        .flags = kFooterPresent | ((trailer.flags & kSlotEncrypted) != 0 ? kFooterEncrypted : 0U)};
 }
 
 std::int64_t footer_bytes(const SlotGeometry& geometry) {

@@ -60,7 +60,7 @@ void write_segment_header(std::span<std::uint8_t> page, const SegmentHeader& hea
 // unsupported when it is intact and of a later format.
 Result<SegmentHeader> read_segment_header(std::span<const std::uint8_t> page);
 
-enum FooterFlags : std::uint32_t { kFooterPresent = 1 };
+enum FooterFlags : std::uint32_t { kFooterPresent = 1, kFooterEncrypted = 2 };
 
 struct FooterEntry {
     BlockKey key;

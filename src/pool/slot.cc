@@ -116,8 +116,8 @@ void seal_slot(std::span<std::uint8_t> slot, const SlotGeometry& geometry, SlotT
 }
 
 std::string_view slot_fault_name(SlotFault fault) {
-    constexpr std::array<std::string_view, 8> kNames = {
-        "none", "empty", "trailer", "place", "identity", "collision", "page", "digest"};
+    constexpr std::array<std::string_view, 9> kNames = {
+        "none", "empty", "trailer", "place", "identity", "collision", "page", "digest", "tag"};
     return kNames[static_cast<std::size_t>(fault)];
 }
 

@@ -84,6 +84,7 @@ enum class SlotFault : std::uint8_t {
     collision,  // …, or another parent, namespace, ordinal or token mac
     page,       // checksum of a page
     digest,     // the payload is not what the producer had
+    tag,        // its namespace's key does not open it (slot_keys.h)
 };
 std::string_view slot_fault_name(SlotFault fault);
 

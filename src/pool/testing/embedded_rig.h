@@ -36,7 +36,7 @@ class TemporaryFolder {
 
 class EmbeddedRig : public StoreRig {
   public:
-    EmbeddedRig() {
+    explicit EmbeddedRig(bool encrypt = false) : encrypt_(encrypt) {
         clock_.advance_us(1'750'000'000'123'456);
         traits.durable = true;
     }
@@ -50,6 +50,10 @@ class EmbeddedRig : public StoreRig {
         options.io_depth = 16;
         options.clock = &clock_;
         options.metrics = &metrics_;
+        options.encrypt = encrypt_;
+        if (encrypt_) {
+            FATHOM_ASSIGN(options.keys, KeyRing::open(keys_.path(), clock_));
+        }
         FATHOM_ASSIGN(std::unique_ptr<EmbeddedStore> store,
                       EmbeddedStore::open(std::move(options)));
         return std::unique_ptr<BlockStore>(std::move(store));
@@ -67,6 +71,8 @@ class EmbeddedRig : public StoreRig {
     }
 
   private:
+    const bool encrypt_;
+    const TemporaryFolder keys_;
     MemoryDisk disk_{1};
     ManualClock clock_;
     MetricsRegistry metrics_;
@@ -74,6 +80,10 @@ class EmbeddedRig : public StoreRig {
 
 inline StoreKind embedded_kind() {
     return {"embedded", [] { return std::make_unique<EmbeddedRig>(); }};
+}
+
+inline StoreKind encrypted_kind() {
+    return {"encrypted", [] { return std::make_unique<EmbeddedRig>(true); }};
 }
 
 }  // namespace fathom::testing
