@@ -2,7 +2,7 @@
 //
 //   pool_bench [--json] [--dir DIR] [--rounds N]
 //
-// DIR (default: the temporary folder) must be on the disk in question and have 3 GiB; what is made
+// DIR (default: the temporary folder) must be on the disk in question and have 4 GiB; what is made
 // there is deleted. Short rounds of raw io_uring and of the store take turns, reads and writes of
 // 112 KiB at random, and the median of their ratios counts; both write, then sync. Rows:
 //
@@ -13,6 +13,8 @@
 //   index.mlookups               lookups of present keys in an index of a million, one core
 //   index.bytes_per_block        memory of that index
 //   open.s_per_100k              opening a pool again, for 100,000 blocks
+//   rocksdb.get.qd8, .put.qd8 …  the same work by RocksDB's blob files (pool_rocksdb.h), beside raw
+//                                io_uring likewise, where it was built with it (librocksdb-dev)
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -35,6 +37,7 @@
 #include "base/random.h"
 #include "bench/pool_keys.h"
 #include "bench/pool_raw.h"
+#include "bench/pool_rocksdb.h"
 #include "bench/report.h"
 #include "pool/block_index.h"
 #include "pool/embedded_store.h"
@@ -296,6 +299,32 @@ void bench_index(bench::Report& report) {
                static_cast<double>(index.memory_bytes()) / static_cast<double>(kEntries), "B");
 }
 
+// One run of each, raw before and after.
+Status bench_rocksdb(bench::RawDisk& raw, const std::string& folder, bench::Report& report) {
+    if (!bench::has_rocksdb()) return {};
+    std::vector<BlockName> names;
+    for (std::int64_t i = 0; i < kBlocks; ++i)
+        names.push_back(name_of(i));
+    for (const int depth : {8, kDepthMax}) {
+        Paired puts, gets;
+        FATHOM_ASSIGN(double raw_puts, raw.run(true, kRoundBlocks, depth, 1));
+        FATHOM_ASSIGN(double raw_gets, raw.run(false, kRoundBlocks, depth, 2));
+        const std::string directory = fmt::format("{}/rocksdb{}", folder, depth);
+        FATHOM_ASSIGN(const bench::RocksTimes times,
+                      bench::run_rocksdb(directory, names, kPayload, kBlocks, depth));
+        std::error_code ignored;
+        fs::remove_all(directory, ignored);
+        FATHOM_ASSIGN(const double puts_after, raw.run(true, kRoundBlocks, depth, 3));
+        FATHOM_ASSIGN(const double gets_after, raw.run(false, kRoundBlocks, depth, 4));
+        const double scale = 0.5 * static_cast<double>(kBlocks) / kRoundBlocks;
+        puts.add(kBlocks, times.put_seconds, scale * (raw_puts + puts_after));
+        gets.add(kBlocks, times.get_seconds, scale * (raw_gets + gets_after));
+        puts.report(report, fmt::format("rocksdb.put.qd{}", depth));
+        gets.report(report, fmt::format("rocksdb.get.qd{}", depth));
+    }
+    return {};
+}
+
 Status run(const Options& options) {
     std::string folder = options.dir + "/fathom_pool_bench_XXXXXX";
     if (::mkdtemp(folder.data()) == nullptr)
@@ -312,6 +341,7 @@ Status run(const Options& options) {
                   bench::RawDisk::create(folder + "/raw", kBlocks, kSlot, kDepthMax));
     FATHOM_RETURN_IF_ERROR(bench_gets(options, *raw, folder, report));
     FATHOM_RETURN_IF_ERROR(bench_puts(options, *raw, folder, report));
+    FATHOM_RETURN_IF_ERROR(bench_rocksdb(*raw, folder, report));
     bench_index(report);
     bench::add_key_rows(report);
     fmt::print("{}", report.table());
