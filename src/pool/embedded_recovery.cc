@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <random>
 
 #include "base/log.h"
@@ -9,6 +10,7 @@ namespace fathom {
 namespace {
 
 constexpr std::size_t kReadsAtATime = 32;
+constexpr int kPoolWrites = 4;  // of a copy of POOL, until it is seen to be there
 
 PoolUuid new_uuid() {
     std::random_device random;
@@ -68,18 +70,27 @@ Status EmbeddedCore::open_directory() {
 Status EmbeddedCore::write_pool_file_now(int file) {
     const auto bytes = aligned_bytes(kPoolFileBytes);
     write_pool_file({bytes.get(), static_cast<std::size_t>(kPoolFileBytes)}, pool_);
-    // One copy after the other, so that one is whole at any time.
+    // One copy after the other, and the second only when the first is seen to be there, so that one
+    // is whole at any time.
+    const auto seen = aligned_bytes(kPoolPageBytes);
     for (std::int64_t at = 0; at < kPoolFileBytes; at += kPoolPageBytes) {
-        const std::int64_t written = io_now({.kind = IoKind::write,
-                                             .file = file,
-                                             .offset = at,
-                                             .bytes = kPoolPageBytes,
-                                             .data = bytes.get() + at});
-        const std::int64_t synced = io_now({.kind = IoKind::sync, .file = file});
-        if (written != kPoolPageBytes || synced < 0) {
+        const IoRequest page{
+            .file = file, .offset = at, .bytes = kPoolPageBytes, .data = bytes.get() + at};
+        std::int64_t written = 0, synced = 0;
+        bool there = false;
+        for (int attempt = 0; attempt < kPoolWrites && !there; ++attempt) {
+            IoRequest write = page, read = page;
+            write.kind = IoKind::write;
+            read.data = seen.get();
+            written = io_now(write);
+            synced = io_now({.kind = IoKind::sync, .file = file});
+            there = written == kPoolPageBytes && synced >= 0 && io_now(read) == kPoolPageBytes &&
+                    std::memcmp(seen.get(), page.data, kPoolPageBytes) == 0;
+        }
+        if (!there) {
             return error(StatusCode::unavailable,
-                         "{}/POOL: cannot be written ({}, sync {}; bytes or -errno); is the disk "
-                         "full or read-only?",
+                         "{}/POOL: cannot be written ({}, sync {}; bytes or -errno) and read back; "
+                         "is the disk full, read-only or broken?",
                          options_.directory, written, synced);
         }
     }

@@ -327,9 +327,13 @@ void EmbeddedCore::end_walk() {
 // Every sealed segment is read once in half its life (kvpool.md 7).
 void EmbeddedCore::scrub_in_background() {
     const std::int64_t now_us = clock_.now_us();
-    const bool hurries = now_us >= scrub_after_us_ || walks_.size() > 1 || closing_;
-    if (walking_ && walks_.front().paused && hurries) {
-        walks_.front().paused = false;
+    if (walking_ && walks_.front().paused) {
+        // Nobody waits for its pace: neither a walk behind it nor a segment that is to go.
+        Walk& walk = walks_.front();
+        const bool goes = segments_[walk.segment].state == Segment::State::dying;
+        if (goes) walk.slots.clear();
+        if (now_us < scrub_after_us_ && walks_.size() == 1 && !goes && !closing_) return;
+        walk.paused = false;
         return next_slot();
     }
     if (!walks_.empty() || closing_ || options_.scrub_bytes_per_s <= 0 || now_us < scrub_after_us_)
