@@ -51,6 +51,13 @@ std::int64_t snapshot_budget(const StackOptions& options, const KvLayout& layout
     return options.engine.sequences_max * kSnapshotsPerSequence * window_snapshot_bytes(layout);
 }
 
+// Of the node's window cache.
+std::int64_t windows_budget(const StackOptions& options, const KvLayout& layout) {
+    const std::int64_t snapshots = snapshot_budget(options, layout);
+    if (options.pool.directory.empty() || snapshots < window_snapshot_bytes(layout)) return 0;
+    return options.pool_windows_mib < 0 ? snapshots : options.pool_windows_mib << 20;
+}
+
 Result<std::int64_t> context_length(const StackOptions& options, const ModelConfig& config) {
     if (options.context_tokens > config.max_positions)
         return invalid_argument("engine.context_tokens: {} is more than the model's {} positions",
@@ -162,7 +169,7 @@ Result<LoadedModel> load_model(const StackOptions& options, std::int64_t pages) 
         .sequences = options.engine.sequences_max + kept_forks_max(options.engine.sequences_max),
         .limit_bytes = options.memory_limit_mib << 20};
     const KvLayout layout = make_kv_layout(config, memory.model.storage);
-    memory.snapshot_bytes = snapshot_budget(options, layout);
+    memory.snapshot_bytes = snapshot_budget(options, layout) + windows_budget(options, layout);
     const std::int64_t weights_bytes =
         packed != nullptr ? packed->bytes() : packed_weight_bytes(*loaded.checkpoint, *backend);
     const bool maps = packed != nullptr &&
@@ -213,6 +220,29 @@ Result<std::vector<NamespaceField>> identity_fields(const StackOptions& options,
 
 }  // namespace
 
+namespace {
+
+// Windows in memory of the node, shared with whoever else uses the pool there. Without them windows
+// are replayed, so what stands in their way is only said.
+std::unique_ptr<WindowShare> open_windows(const StackOptions& options, const KvLayout& layout,
+                                          MetricsRegistry& metrics) {
+    const std::int64_t budget = windows_budget(options, layout);
+    const std::int64_t entry = window_snapshot_bytes(layout);
+    if (budget == 0) return nullptr;
+    WindowShareOptions with;
+    with.directory = options.pool.directory + "/windows";
+    with.layout = fmt::format("encoder windows of {} bytes", entry);
+    with.entry_bytes = entry;
+    with.budget_bytes = budget;
+    with.life_us = options.snapshot_life_s * 1'000'000;
+    auto opened = WindowShare::open(with, real_clock(), metrics);
+    if (opened.ok()) return std::move(*opened);
+    log_warning("pool: {}", opened.status().message());
+    return nullptr;
+}
+
+}  // namespace
+
 Result<Stack> build_stack(const StackOptions& options) {
     FATHOM_ASSIGN(LoadedModel loaded, load_model(options));
     Stack stack;
@@ -235,6 +265,8 @@ Result<Stack> build_stack(const StackOptions& options) {
         FATHOM_ASSIGN(stack.pool, OpenPool::open(pool, real_clock(), *stack.metrics));
         FATHOM_ASSIGN(engine.kv_identity, identity_fields(options, loaded));
         engine.tier = &stack.pool->tier();
+        stack.windows = open_windows(options, loaded.model->kv_layout(), *stack.metrics);
+        engine.windows = stack.windows.get();
         engine.tier_budget.load_us = options.pool_load_ms * 1000;
         engine.tier_budget.load_us_per_1k_tokens = options.pool_load_ms_per_1k_tokens * 1000;
     }

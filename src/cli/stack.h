@@ -21,6 +21,7 @@
 #include "model/model.h"
 #include "policy/cost_file.h"
 #include "pool/open_pool.h"
+#include "pool/window_share.h"
 #include "recipe/tokenizer.h"
 
 namespace fathom {
@@ -48,6 +49,7 @@ struct StackOptions {
     std::int64_t step_budget_ms = 250;
     // Blocks that outlive the process; no directory: none.
     OpenPoolOptions pool;
+    std::int64_t pool_windows_mib = -1;  // of the node's window cache; -1: as snapshot_mib
     std::int64_t pool_load_ms = 20, pool_load_ms_per_1k_tokens = 20;
     // build_stack sets pages, prefill, budget, cost and what concerns snapshots.
     EngineConfig engine;
@@ -59,7 +61,8 @@ struct Stack {
     std::unique_ptr<MetricsRegistry> metrics;  // outlives the engine, which counts into it
     std::shared_ptr<const Checkpoint> checkpoint;
     std::shared_ptr<const Tokenizer> tokenizer;
-    std::unique_ptr<OpenPool> pool;  // null without one; outlives the engine, which uses it
+    std::unique_ptr<OpenPool> pool;        // null without one; outlives the engine, which uses it
+    std::unique_ptr<WindowShare> windows;  // null without a pool; likewise
     std::unique_ptr<Engine> engine;
 
     OwnerOptions owner_options() const;

@@ -100,6 +100,25 @@ class MapTier final : public BlockTier {
     }
 };
 
+// Windows that outlive an engine.
+class MapWindows final : public WindowTier {
+  public:
+    void keep(const BlockKey& block, std::span<const std::uint8_t> rows) override {
+        kept.emplace(block.bytes, std::vector<std::uint8_t>(rows.begin(), rows.end()));
+    }
+    bool recall(const BlockKey& block, std::vector<std::uint8_t>& rows) override {
+        ++recalls;
+        const auto found = kept.find(block.bytes);
+        if (found == kept.end()) return false;
+        rows = found->second;
+        return true;
+    }
+    void expire() override {}
+
+    std::map<Sha256Digest, std::vector<std::uint8_t>> kept;
+    int recalls = 0;
+};
+
 EngineConfig small_config(MapTier& tier, std::int64_t pages = 24) {
     EngineConfig config;
     config.pages = pages;
@@ -185,6 +204,45 @@ TEST(BlockTier, AnEngineFindsWhatAnEarlierOneLeft) {
     EXPECT_EQ(warm.anchors.replays, std::vector<std::int64_t>{256});
     // The run with a replay has left its own third block.
     EXPECT_EQ(tier.store.size(), 4u);
+}
+
+TEST(BlockTier, WithWindowsALaterEngineContinuesExactly) {
+    MapTier tier;
+    MapWindows windows;
+    EngineConfig config = small_config(tier);
+    config.windows = &windows;
+    const EngineRequest request = make_request(1, 300, 90);
+    Rig(tier, config).answer(request);
+    EXPECT_FALSE(windows.kept.empty());
+    Rig rig(tier, config);
+    const EngineEvent warm = rig.answer(request);
+    EXPECT_EQ(warm.anchors.hit_tokens, 256);
+    EXPECT_EQ(warm.cached_tokens, 256);
+    EXPECT_STREQ(warm.anchors.window_source, "snapshot");
+    EXPECT_TRUE(warm.anchors.replays.empty());
+    EXPECT_EQ(tier.store.size(), 3u);  // the run's blocks are the cold one's
+    // A turn later as well, and a run that names its replays.
+    EngineRequest again = next_turn(request, 60);
+    const EngineEvent turn = Rig(tier, config).answer(again);
+    EXPECT_STREQ(turn.anchors.window_source, "snapshot");
+    EXPECT_EQ(turn.anchors.hit_tokens, 384);
+    again.replays.emplace();
+    EXPECT_TRUE(Rig(tier, config).answer(again).anchors.replays.empty());
+}
+
+TEST(BlockTier, WindowsAreLookedForNearTheEndAlone) {
+    MapTier tier;
+    MapWindows windows;
+    EngineConfig config = small_config(tier, 60);
+    config.windows = &windows;
+    config.snapshot_bytes_max = 1;  // none is kept
+    const EngineRequest request = make_request(1, 620, 10);
+    Rig(tier, config).answer(request);
+    Rig rig(tier, config);
+    windows.recalls = 0;
+    EXPECT_STREQ(rig.answer(request).anchors.window_source, "replay");
+    EXPECT_GT(windows.recalls, 0);
+    EXPECT_LE(windows.recalls, 8);
 }
 
 TEST(BlockTier, EveryTurnOfAConversationFindsTheOneBefore) {
@@ -387,6 +445,7 @@ TEST(BlockTier, RandomConversationsOverManyEnginesStayRight) {
         SCOPED_TRACE(seed);
         MapTier tier;
         tier.waits = seed % 2 == 0;
+        MapWindows windows;
         auto draw = [&, at = std::uint64_t{0}](std::uint64_t below) mutable {
             return testing::mix(seed, ++at) % below;
         };
@@ -394,7 +453,9 @@ TEST(BlockTier, RandomConversationsOverManyEnginesStayRight) {
         for (std::uint64_t id = 1; id <= 4; ++id)
             turns.push_back(make_request(id, static_cast<std::int64_t>(1 + draw(300)), 30));
         for (int round = 0; round < 4; ++round) {
-            Rig rig(tier, static_cast<std::int64_t>(6 + draw(12)));
+            EngineConfig config = small_config(tier, static_cast<std::int64_t>(6 + draw(12)));
+            config.windows = seed % 3 == 0 ? &windows : nullptr;
+            Rig rig(tier, config);
             tier.hole = draw(3) == 0 ? static_cast<std::int64_t>(draw(4)) : -1;
             std::vector<std::shared_ptr<Recorder>> sinks;
             for (const EngineRequest& turn : turns)

@@ -28,6 +28,8 @@ class CacheMetrics {
                                           "Requests that began from a window snapshot.")),
           replays_(registry.counter("fathom_window_replays_total",
                                     "Requests that rebuilt their windows at a hit.")),
+          recalls_(registry.counter("fathom_snapshot_recalls_total",
+                                    "Window snapshots that were found behind the cache.")),
           evictions_(registry.counter("fathom_prefix_cache_evictions_total",
                                       "Cached pages that were taken for others.")),
           snapshot_evictions_(
@@ -40,6 +42,7 @@ class CacheMetrics {
     void publish(const PrefixCacheStats& now) {
         snapshot_hits_.add(now.snapshot_hits - before_.snapshot_hits);
         replays_.add(now.replays - before_.replays);
+        recalls_.add(now.recalls - before_.recalls);
         evictions_.add(now.evictions - before_.evictions);
         snapshot_evictions_.add(now.snapshot_evictions - before_.snapshot_evictions);
         pages_.set(static_cast<double>(now.blocks));
@@ -48,7 +51,7 @@ class CacheMetrics {
     }
 
   private:
-    Counter &snapshot_hits_, &replays_, &evictions_, &snapshot_evictions_;
+    Counter &snapshot_hits_, &replays_, &recalls_, &evictions_, &snapshot_evictions_;
     Gauge &pages_, &snapshot_bytes_;
     PrefixCacheStats before_;
 };
@@ -148,7 +151,8 @@ class Core final : public EngineCore {
           pool_(model_->kv_layout(), config.pages),
           cache_(pool_, clock,
                  {.snapshot_bytes_max = config.snapshot_bytes_max,
-                  .snapshot_life_us = config.snapshot_life_us}),
+                  .snapshot_life_us = config.snapshot_life_us,
+                  .windows = config.windows}),
           forks_{.kept = 0, .kept_max = kept_forks_max(config.sequences_max)},
           scheduler_(config, make_model_shape(model_->config()), cache_),
           run_(*model_, clock) {
@@ -337,7 +341,10 @@ bool Core::launch() {
     planned_ = false;
     const StepPlan& plan = scheduler_.last_plan();
     followed_ = followed_ && !plan.work.empty();
-    if (plan.work.empty()) return false;
+    if (plan.work.empty()) {
+        cache_.expire();  // also of an engine that nobody asks
+        return false;
+    }
     scheduler_.commit();
     if (loader_) loader_->release_started();
     predicted_us_ = plan.cost_us;

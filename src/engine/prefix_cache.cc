@@ -7,6 +7,12 @@
 
 namespace fathom {
 
+namespace {
+
+constexpr std::int64_t kWindowsExpireUs = 1'000'000;
+
+}  // namespace
+
 PrefixCache::PrefixCache(PagePool& pool, const Clock& clock, const PrefixCacheOptions& options)
     : pool_(pool), clock_(clock), options_(options) {}
 
@@ -76,6 +82,21 @@ void PrefixCache::use_snapshot(Block& block) {
 void PrefixCache::keep_snapshot(Block& block, WindowSnapshot snapshot) {
     expire();
     if (block.snapshot_) return use_snapshot(block);  // the same bits
+    if (options_.windows != nullptr) options_.windows->keep(*block.key_, snapshot.rows);
+    put_snapshot(block, std::move(snapshot));
+}
+
+bool PrefixCache::recall_snapshot(Block& block, std::int64_t position) {
+    if (block.snapshot_) return true;
+    WindowSnapshot snapshot{.position = position, .rows = {}};
+    if (options_.windows == nullptr || !options_.windows->recall(*block.key_, snapshot.rows))
+        return false;
+    ++counted_.recalls;
+    put_snapshot(block, std::move(snapshot));
+    return block.snapshot_.has_value();
+}
+
+void PrefixCache::put_snapshot(Block& block, WindowSnapshot snapshot) {
     const auto bytes = static_cast<std::int64_t>(snapshot.rows.size());
     if (!wants_snapshots(bytes)) return;
     while (counted_.snapshot_bytes + bytes > options_.snapshot_bytes_max)
@@ -95,11 +116,16 @@ void PrefixCache::expire() {
     const std::int64_t now_us = clock_.now_us();
     while (!aged_.empty() && now_us - aged_.front()->snapshot_used_us_ >= options_.snapshot_life_us)
         forget_snapshot(*aged_.front());
+    if (options_.windows == nullptr || now_us - windows_expired_us_ < kWindowsExpireUs) return;
+    windows_expired_us_ = now_us;
+    options_.windows->expire();
 }
 
 void PrefixCache::forget_snapshot(Block& block) {
     counted_.snapshot_bytes -= static_cast<std::int64_t>(block.snapshot_->rows.size());
     ++counted_.snapshot_evictions;
+    // Windows say what was asked; nothing of them stays in memory that is given to others.
+    ::explicit_bzero(block.snapshot_->rows.data(), block.snapshot_->rows.size());
     block.snapshot_.reset();
     aged_.erase(block.aged_);
 }

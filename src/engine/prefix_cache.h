@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "engine/block_key.h"
 #include "engine/page_pool.h"
+#include "engine/window_tier.h"
 #include "model/kv_cache.h"
 
 namespace fathom {
@@ -32,6 +33,7 @@ namespace fathom {
 struct PrefixCacheOptions {
     std::int64_t snapshot_bytes_max = 0;
     std::int64_t snapshot_life_us = 180'000'000;
+    WindowTier* windows = nullptr;  // keeps copies; null: none
 };
 
 struct PrefixCacheStats {
@@ -39,6 +41,7 @@ struct PrefixCacheStats {
     std::int64_t snapshots = 0, snapshot_bytes = 0;
     std::uint64_t query_tokens = 0, hit_tokens = 0;  // of prompts when they first start
     std::uint64_t snapshot_hits = 0, replays = 0;
+    std::uint64_t recalls = 0;             // snapshots that came from the window tier
     std::uint64_t evictions = 0;           // blocks
     std::uint64_t snapshot_evictions = 0;  // by budget, by age or with their block
 };
@@ -99,8 +102,11 @@ class PrefixCache {
     bool wants_snapshots(std::int64_t bytes) const { return bytes <= options_.snapshot_bytes_max; }
     void use_snapshot(Block& block);  // its life begins anew
     void keep_snapshot(Block& block, WindowSnapshot snapshot);
+    // Looks for the windows at the block's end, at `position`, behind the cache as well. True when
+    // the block has a snapshot now.
+    bool recall_snapshot(Block& block, std::int64_t position);
     void drop_unused_snapshot(Block& block);  // one that nobody has begun from
-    void expire();                            // drops what is past its life
+    void expire();                            // zeroes and drops what is past its life
 
     void count_query(std::int64_t prompt_tokens, std::int64_t cached_tokens, bool snapshot,
                      bool replay);
@@ -108,6 +114,7 @@ class PrefixCache {
 
   private:
     void forget_snapshot(Block& block);
+    void put_snapshot(Block& block, WindowSnapshot snapshot);
 
     PagePool& pool_;
     const Clock& clock_;
@@ -116,6 +123,7 @@ class PrefixCache {
     std::list<Block*> idle_;                      // least recently used first
     std::list<Block*> aged_;                      // blocks with a snapshot, likewise
     PrefixCacheStats counted_;
+    std::int64_t windows_expired_us_ = 0;
     std::uint64_t distrusted_ = 0;
 };
 

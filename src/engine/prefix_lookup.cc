@@ -9,6 +9,8 @@ namespace fathom {
 namespace {
 
 constexpr std::int64_t kNone = -1;
+// Windows of so many last blocks are looked for behind the cache.
+constexpr std::int64_t kRecalledBlocks = 4;
 
 // A block that was found, and the way back to the first.
 struct Visit {
@@ -79,7 +81,10 @@ class Search {
         const auto offer = [&](const Candidate& candidate) {
             if (candidate.better_than(best_)) best_ = candidate;
         };
-        if (left >= std::max<std::int64_t>(rules_.tail, 1) && at(visit).block->snapshot())
+        const std::int64_t least = std::max<std::int64_t>(rules_.tail, 1);
+        const bool recalls = left < least + kRecalledBlocks * kPageTokens;
+        if (left >= least && (recalls ? cache_.recall_snapshot(*at(visit).block, hit)
+                                      : at(visit).block->snapshot().has_value()))
             offer({.rows = left, .replay = false, .histories = histories, .visit = visit});
         if (rules_.may_replay && hit > rules_.window)
             offer({.rows = left + rules_.window,
@@ -135,7 +140,10 @@ PrefixStart find_start(PrefixCache& cache, BlockChain& chain, const KeyedTokens&
         const std::int64_t hit = index * kPageTokens;
         if (hit <= kPageTokens) continue;
         const bool replay = chain.replayed_before(index + 1);
-        if (replay || (hit <= decoder_floor && block->snapshot())) {
+        const bool recalls = hit <= decoder_floor && last - hit < kRecalledBlocks * kPageTokens;
+        const bool snapshot =
+            recalls ? cache.recall_snapshot(*block, hit) : block->snapshot().has_value();
+        if (replay || (hit <= decoder_floor && snapshot)) {
             best.tokens = hit;
             best.snapshot = !replay;
             best.first_row = replay ? hit - window : hit;

@@ -1,4 +1,5 @@
-// Where a run may begin, given what the cache holds. Changes nothing there.
+// Where a run may begin, given what the cache holds. Changes nothing there but that windows near
+// the end of what can be found are recalled from the tier behind it (window_tier.h).
 //
 // A hit of H tokens (full blocks) saves rows in one of two ways (model.md 8.3):
 //   snapshot  the windows at H are there: continue at row H. The bits of the run are those of the

@@ -16,6 +16,7 @@
 #include "base/traffic_class.h"
 #include "engine/block_key.h"
 #include "engine/block_tier.h"
+#include "engine/window_tier.h"
 #include "model/kv_cache.h"
 #include "policy/cost_model.h"
 
@@ -212,6 +213,8 @@ struct EngineConfig {
     bool prefix_cache = true;  // pages outlive their sequences and are found by others
     std::int64_t snapshot_bytes_max = 64 << 20;   // of encoder windows at block ends; 0: none
     std::int64_t snapshot_life_us = 180'000'000;  // since their last use
+    // Keeps copies of snapshots beyond the engine (window_tier.h); null: none. Outlives the engine.
+    WindowTier* windows = nullptr;
     // What else decides stored rows and is not the model's shape: fields of the namespace that
     // tell the weights, the tokenizer and so on apart. Needed where pages outlive the process.
     std::vector<NamespaceField> kv_identity;

@@ -3,19 +3,21 @@
 // nothing again; otherwise 128 tokens are replayed. Worth keeping in memory only, so they are never
 // written anywhere, and what is released is zeroed.
 //
-//   memory file of the node: | slab header, 4 KiB | cell | cell | …
+//   memory file of the node: | slab header, 4 KiB | directory | cell | cell | …
+//   the directory: 8 bytes a cell, the beginning of its key, or 0
 //   a cell, a multiple of 4 KiB: | WindowCell, 128 bytes | the rows of one boundary
 //
 // An entry goes kWindowLifeUs after its last use, or before that by CLOCK when all cells are taken.
-// Cells say all about themselves, so that another process of the node that is handed the file can
-// map it, read an entry between two looks at its version, and check it.
+// Cells say all about themselves, so that another process of the node can map the file and read an
+// entry between two looks at its version (WindowReader); what it read it checks.
 //
-// One owner thread.
+// A cache and a reader have one owner thread each.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -38,6 +40,9 @@ struct WindowCacheOptions {
 // The name of the windows in front of a boundary: of the block that ends there, and of how windows
 // lie in an entry (any text that is equal for equal layouts). No block goes by the same name.
 BlockKey window_key(const BlockKey& boundary, std::string_view window_layout);
+
+// The name of the memory files, as /proc shows it.
+inline constexpr std::string_view kWindowMemoryName = "fathom_windows";
 
 // At the beginning of every cell; numbers in the machine's order, as it never leaves it.
 struct WindowCell {
@@ -92,6 +97,7 @@ class WindowCache {
         : options_(options), clock_(clock) {}
     Status map_memory();
     WindowCell& cell(std::size_t index) const;
+    std::uint64_t& directory(std::size_t index) const;
     std::span<std::uint8_t> entry_of(std::size_t index) const;
     bool dead(std::size_t index) const;
     std::size_t free_cell();
@@ -102,12 +108,36 @@ class WindowCache {
     int fd_ = -1;
     bool locked_ = false;
     std::uint8_t* memory_ = nullptr;
-    std::size_t memory_bytes_ = 0, cell_bytes_ = 0;
+    std::size_t memory_bytes_ = 0, cell_bytes_ = 0, cells_offset_ = 0;
     std::vector<Slot> slots_;
     std::vector<std::size_t> free_;
     std::unordered_map<BlockKey, std::size_t> cell_of_;
     std::size_t hand_ = 0;
     WindowCacheCounters counters_;
+};
+
+// The windows of another process of this node, for reading.
+class WindowReader {
+  public:
+    // Maps the memory file behind the path (/proc/PID/fd/N). not_found when it is no such file;
+    // invalid_argument when its entries are of another size.
+    static Result<std::unique_ptr<WindowReader>> open(const std::string& path,
+                                                      std::int64_t entry_bytes, const Clock& clock);
+    ~WindowReader();
+    WindowReader(const WindowReader&) = delete;
+    WindowReader& operator=(const WindowReader&) = delete;
+
+    // As WindowCache::get, but that the entry's life goes on.
+    bool get(const BlockKey& key, std::span<std::uint8_t> entry, std::int64_t life_us) const;
+
+  private:
+    explicit WindowReader(const Clock& clock) : clock_(clock) {}
+    bool read_cell(std::size_t index, const BlockKey& key, std::span<std::uint8_t> entry,
+                   std::int64_t life_us) const;
+
+    const Clock& clock_;
+    const std::uint8_t* memory_ = nullptr;
+    std::size_t memory_bytes_ = 0, cell_bytes_ = 0, cells_ = 0, cells_offset_ = 0;
 };
 
 }  // namespace fathom

@@ -1,5 +1,6 @@
 #include "pool/window_cache.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -16,13 +17,15 @@ using testing::oracle_payload;
 
 constexpr std::int64_t kEntryBytes = 10'000;
 constexpr std::int64_t kCellBytes = 12'288;
+constexpr std::int64_t kHeadBytes = 8'192;  // slab header and directory
 
 class WindowCacheTest : public ::testing::Test {
   protected:
     void open(std::int64_t cells) {
         clock_.advance_us(1'000'000);
         cache_ = std::move(*WindowCache::create(
-            {.entry_bytes = kEntryBytes, .budget_bytes = 4096 + cells * kCellBytes}, clock_));
+            {.entry_bytes = kEntryBytes, .budget_bytes = kHeadBytes + cells * (kCellBytes + 8)},
+            clock_));
         ASSERT_EQ(cache_->cells(), cells);
     }
     static BlockKey key(std::uint32_t number) {
@@ -40,7 +43,7 @@ class WindowCacheTest : public ::testing::Test {
     }
     // The memory file as another process would map it.
     std::span<std::uint8_t> mapped() {
-        const auto bytes = static_cast<std::size_t>(4096 + cache_->cells() * kCellBytes);
+        const auto bytes = static_cast<std::size_t>(kHeadBytes + cache_->cells() * kCellBytes);
         if (mapped_ == nullptr) {
             mapped_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, cache_->fd(), 0);
             mapped_bytes_ = bytes;
@@ -52,7 +55,7 @@ class WindowCacheTest : public ::testing::Test {
         cache_.reset();
         if (mapped_ == nullptr) return;
         const std::span<std::uint8_t> all(static_cast<std::uint8_t*>(mapped_), mapped_bytes_);
-        for (std::size_t at = 4096; at < all.size(); at += kCellBytes)  // behind the versions
+        for (std::size_t at = kHeadBytes; at < all.size(); at += kCellBytes)  // behind the versions
             EXPECT_TRUE(std::all_of(all.begin() + static_cast<std::ptrdiff_t>(at) + 8,
                                     all.begin() + static_cast<std::ptrdiff_t>(at) + kCellBytes,
                                     [](std::uint8_t byte) { return byte == 0; }))
@@ -148,17 +151,18 @@ TEST_F(WindowCacheTest, ACellSaysAllAboutItselfToAnotherProcess) {
     open(2);
     put(1);
     WindowCell cell;
-    std::memcpy(&cell, mapped().data() + 4096, sizeof cell);
+    std::memcpy(&cell, mapped().data() + kHeadBytes, sizeof cell);
     EXPECT_EQ(cell.version, 2u);
     EXPECT_EQ(cell.bytes, static_cast<std::uint64_t>(kEntryBytes));
     EXPECT_EQ(cell.key, key(1).bytes);
-    EXPECT_EQ(std::memcmp(mapped().data() + 4096 + sizeof cell, entry(1).data(), kEntryBytes), 0);
+    EXPECT_EQ(std::memcmp(mapped().data() + kHeadBytes + sizeof cell, entry(1).data(), kEntryBytes),
+              0);
 }
 
 TEST_F(WindowCacheTest, DamagedMemoryIsAMiss) {
     open(2);
     put(1);
-    mapped()[4096 + sizeof(WindowCell) + 5000] ^= 1;
+    mapped()[kHeadBytes + sizeof(WindowCell) + 5000] ^= 1;
     EXPECT_FALSE(has(1));
     EXPECT_EQ(cache_->counters().corrupt.value(), 1u);
     EXPECT_EQ(cache_->entries(), 0);
@@ -174,11 +178,66 @@ TEST_F(WindowCacheTest, RefusesSizesThatHoldNothing) {
             .code();
     };
     EXPECT_EQ(code(0, 1 << 20), StatusCode::invalid_argument);
-    EXPECT_EQ(code(kEntryBytes, 4096 + kCellBytes - 1), StatusCode::invalid_argument);
+    EXPECT_EQ(code(kEntryBytes, kHeadBytes + kCellBytes - 1), StatusCode::invalid_argument);
     EXPECT_EQ(code(kEntryBytes, -1), StatusCode::invalid_argument);
     EXPECT_EQ(code(std::int64_t{1} << 40, std::int64_t{1} << 62), StatusCode::invalid_argument);
     EXPECT_EQ(code(kEntryBytes, std::int64_t{1} << 62), StatusCode::invalid_argument);
     EXPECT_EQ(code(std::int64_t{1} << 32, std::int64_t{1} << 52), StatusCode::resource_exhausted);
+}
+
+class WindowReaderTest : public WindowCacheTest {
+  protected:
+    std::string path() const { return fmt::format("/proc/self/fd/{}", cache_->fd()); }
+    static bool reads(const WindowReader& reader, std::uint32_t number) {
+        std::vector<std::uint8_t> found(kEntryBytes);
+        if (!reader.get(key(number), found, kWindowLifeUs)) return false;
+        EXPECT_EQ(found, entry(number));
+        return true;
+    }
+};
+
+TEST_F(WindowReaderTest, ReadsWhatTheOwnerKeepsAsLongAsItDoes) {
+    open(2);
+    put(1);
+    const auto reader = std::move(*WindowReader::open(path(), kEntryBytes, clock_));
+    EXPECT_TRUE(reads(*reader, 1));
+    EXPECT_FALSE(reads(*reader, 2));
+    put(2);
+    EXPECT_TRUE(reads(*reader, 2));
+    put(3);  // in the place of another
+    EXPECT_TRUE(reads(*reader, 3));
+    EXPECT_EQ(reads(*reader, 1) + reads(*reader, 2), 1);
+    clock_.advance_us(kWindowLifeUs);
+    EXPECT_FALSE(reads(*reader, 3));
+    cache_->expire();
+    put(4);
+    EXPECT_TRUE(reads(*reader, 4));
+}
+
+TEST_F(WindowReaderTest, DamagedAndHalfWrittenEntriesAreMisses) {
+    open(2);
+    put(1);
+    const auto reader = std::move(*WindowReader::open(path(), kEntryBytes, clock_));
+    mapped()[kHeadBytes] ^= 1;  // the version: being written
+    EXPECT_FALSE(reads(*reader, 1));
+    mapped()[kHeadBytes] ^= 1;
+    EXPECT_TRUE(reads(*reader, 1));
+    mapped()[kHeadBytes + sizeof(WindowCell) + 77] ^= 4;
+    EXPECT_FALSE(reads(*reader, 1));
+    mapped()[kHeadBytes + sizeof(WindowCell) + 77] ^= 4;
+    EXPECT_TRUE(reads(*reader, 1));
+}
+
+TEST_F(WindowReaderTest, OpensNothingElse) {
+    open(2);
+    EXPECT_EQ(WindowReader::open(path(), kEntryBytes + 1, clock_).status().code(),
+              StatusCode::invalid_argument);
+    EXPECT_EQ(WindowReader::open("/proc/self/exe", kEntryBytes, clock_).status().code(),
+              StatusCode::not_found);
+    EXPECT_EQ(WindowReader::open("/nowhere", kEntryBytes, clock_).status().code(),
+              StatusCode::not_found);
+    mapped()[16 + 3] ^= 1;  // the size of cells
+    EXPECT_FALSE(WindowReader::open(path(), kEntryBytes, clock_).ok());
 }
 
 // The released model's windows.
