@@ -69,6 +69,21 @@ void bind_stack(StackOptions& stack, ConfigSchema& schema) {
 void bind_pool(Settings& settings, ConfigSchema& schema) {
     StackOptions& stack = settings.stack;
     Settings::Pool& pool = settings.pool;
+    schema.add_choice("pool.store", &stack.pool.store, {"directory", "rados"},
+                      "where the KV pool is: in pool.dir, or in a Ceph cluster (docs/kv_pool.md)");
+    schema.add("pool.rados_conf", &stack.pool.rados.conf,
+               "the cluster's ceph.conf; empty: where Ceph looks for it");
+    schema.add("pool.rados_user", &stack.pool.rados.user,
+               "name in the cluster, without \"client.\"");
+    schema.add("pool.rados_keyring", &stack.pool.rados.keyring,
+               "file with its key; empty: as the configuration says");
+    schema.add("pool.rados_pool", &stack.pool.rados.pool, "pool of blocks; may be erasure-coded");
+    schema.add("pool.rados_index_pool", &stack.pool.rados.index_pool,
+               "pool of the lists of their names; replicated");
+    schema.add("pool.rados_namespace", &stack.pool.rados.rados_namespace,
+               "namespace in both, another for every model with blocks of another size");
+    schema.add("pool.rados_timeout_s", &stack.pool.rados.timeout_s, 1, 600,
+               "after which a request that the cluster does not answer has failed");
     schema.add("pool.dir", &stack.pool.directory,
                "directory of the KV pool: computed prompts and answers outlive the process there");
     schema.add("pool.capacity_mib", &pool.capacity_mib, 0, std::int64_t{1} << 40,
@@ -91,6 +106,10 @@ void bind_pool(Settings& settings, ConfigSchema& schema) {
     schema.add("pool.windows_mib", &stack.pool_windows_mib, -1, 1 << 30,
                "encoder windows kept in memory for this and other servers of the pool on this "
                "machine; -1: as engine.snapshot_mib");
+    schema.add(
+        "pool.find_ms", &stack.pool_find_ms, 0, 600'000,
+        "how long a request may wait to know what the pool has; 0: 1 for a directory, 20 for "
+        "a cluster");
     schema.add("pool.load_ms", &stack.pool_load_ms, 0, 600'000,
                "how long a request waits for its blocks, and beside it");
     schema.add("pool.load_ms_per_1k_tokens", &stack.pool_load_ms_per_1k_tokens, 0, 600'000,

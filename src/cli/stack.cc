@@ -259,7 +259,7 @@ Result<Stack> build_stack(const StackOptions& options) {
     engine.snapshot_life_us = options.snapshot_life_s * 1'000'000;
     FATHOM_ASSIGN(engine.prefill, parse_prefill_mode(options.prefill));
     FATHOM_ASSIGN(engine.cost, cost_model(options, loaded));
-    if (!options.pool.directory.empty()) {
+    if (options.pool.named()) {
         OpenPoolOptions pool = options.pool;
         pool.payload_bytes = loaded.model->kv_layout().page_bytes;
         FATHOM_ASSIGN(stack.pool, OpenPool::open(pool, real_clock(), *stack.metrics));
@@ -267,6 +267,9 @@ Result<Stack> build_stack(const StackOptions& options) {
         engine.tier = &stack.pool->tier();
         stack.windows = open_windows(options, loaded.model->kv_layout(), *stack.metrics);
         engine.windows = stack.windows.get();
+        const std::int64_t usual_ms = options.pool.store == "rados" ? 20 : 1;
+        engine.tier_budget.find_us =
+            1000 * (options.pool_find_ms > 0 ? options.pool_find_ms : usual_ms);
         engine.tier_budget.load_us = options.pool_load_ms * 1000;
         engine.tier_budget.load_us_per_1k_tokens = options.pool_load_ms_per_1k_tokens * 1000;
     }

@@ -11,6 +11,7 @@
 #include "pool/breaker_store.h"
 #include "pool/embedded_store.h"
 #include "pool/key_ring.h"
+#include "pool/rados_store.h"
 #include "pool/secret_file.h"
 
 namespace fathom {
@@ -67,17 +68,11 @@ Result<std::string> read_or_make_secret(const std::string& path) {
     return read_secret_file(path, kWhat);
 }
 
-Result<std::unique_ptr<OpenPool>> OpenPool::open(const OpenPoolOptions& options, const Clock& clock,
-                                                 MetricsRegistry& metrics) {
-    std::error_code failed;
-    std::filesystem::create_directories(options.directory, failed);
-    if (failed)
-        return invalid_argument("pool.dir \"{}\": {}; name a directory that can be written",
-                                options.directory, failed.message());
-    std::unique_ptr<OpenPool> pool(new OpenPool(clock));
-    FATHOM_ASSIGN(pool->secret_,
-                  read_or_make_secret(options.secret_file.empty() ? options.directory + "/SECRET"
-                                                                  : options.secret_file));
+namespace {
+
+Result<std::unique_ptr<EmbeddedStore>> open_directory(const OpenPoolOptions& options,
+                                                      const Clock& clock,
+                                                      MetricsRegistry& metrics) {
     EmbeddedOptions embedded;
     embedded.directory = options.directory;
     embedded.payload_bytes = options.payload_bytes;
@@ -89,8 +84,70 @@ Result<std::unique_ptr<OpenPool>> OpenPool::open(const OpenPoolOptions& options,
     embedded.metrics = &metrics;
     embedded.encrypt = options.encrypt;
     FATHOM_ASSIGN(embedded.keys, open_keys(options, clock));
-    FATHOM_ASSIGN(auto store, EmbeddedStore::open(std::move(embedded)));
-    EmbeddedStore& opened = *store;
+    return EmbeddedStore::open(std::move(embedded));
+}
+
+Result<std::unique_ptr<RadosStore>> open_cluster(const OpenPoolOptions& options, const Clock& clock,
+                                                 MetricsRegistry& metrics) {
+    RadosOptions rados;
+    rados.cluster = options.rados;
+    rados.payload_bytes = options.payload_bytes;
+    rados.clock = &clock;
+    rados.metrics = &metrics;
+    rados.encrypt = options.encrypt;
+    if (!options.key_directory.empty()) {
+        FATHOM_ASSIGN(rados.keys, open_keys(options, clock));
+    }
+    return RadosStore::open(std::move(rados));
+}
+
+// Of one process, none may make its own: those that share a pool would not find each other's
+// blocks.
+Result<std::string> secret_of_cluster(const OpenPoolOptions& options) {
+    constexpr const char* kHow = "head -c 32 /dev/urandom > FILE; chmod 600 FILE";
+    if (!options.directory.empty())
+        return invalid_argument(
+            "pool.dir \"{}\" and pool.store = \"rados\": a pool is in a directory or in a cluster",
+            options.directory);
+    if (options.secret_file.empty())
+        return invalid_argument(
+            "pool.store = \"rados\" needs pool.secret_file, the same 32 bytes for all who share "
+            "the "
+            "pool; make it with: {}",
+            kHow);
+    auto secret = read_secret_file(options.secret_file, "the pool's secret");
+    if (!secret.ok() && secret.status().code() == StatusCode::not_found)
+        return error(StatusCode::not_found, "{}; make it once for all who share the pool: {}",
+                     secret.status().message(), kHow);
+    return secret;
+}
+
+Result<std::string> secret_of_directory(const OpenPoolOptions& options) {
+    std::error_code failed;
+    std::filesystem::create_directories(options.directory, failed);
+    if (failed)
+        return invalid_argument("pool.dir \"{}\": {}; name a directory that can be written",
+                                options.directory, failed.message());
+    return read_or_make_secret(options.secret_file.empty() ? options.directory + "/SECRET"
+                                                           : options.secret_file);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OpenPool>> OpenPool::open(const OpenPoolOptions& options, const Clock& clock,
+                                                 MetricsRegistry& metrics) {
+    const bool rados = options.store == "rados";
+    std::unique_ptr<OpenPool> pool(new OpenPool(clock));
+    FATHOM_ASSIGN(pool->secret_, rados ? secret_of_cluster(options) : secret_of_directory(options));
+    std::unique_ptr<BlockStore> store;
+    EmbeddedStore* directory = nullptr;
+    if (rados) {
+        FATHOM_ASSIGN(store, open_cluster(options, clock, metrics));
+    } else {
+        FATHOM_ASSIGN(auto embedded, open_directory(options, clock, metrics));
+        directory = embedded.get();
+        store = std::move(embedded);
+    }
     auto breaker = std::make_unique<BreakerStore>(
         std::move(store),
         BreakerOptions{
@@ -98,7 +155,7 @@ Result<std::unique_ptr<OpenPool>> OpenPool::open(const OpenPoolOptions& options,
         clock);
     auto quota = std::make_unique<QuotaStore>(
         std::move(breaker), QuotaOptions{.limits = options.quota, .metrics = &metrics}, clock);
-    count_usage(opened, *quota, clock);
+    if (directory != nullptr) count_usage(*directory, *quota, clock);
     pool->store_ = std::move(quota);
     pool->tier_ = std::make_unique<PoolTier>(*pool->store_, options.tier, clock, metrics);
     return pool;

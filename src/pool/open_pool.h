@@ -1,12 +1,14 @@
 // A pool as a process uses it: the store that its options name, the tier over it for engines, and
 // the secret of its namespaces.
 //
-//   engine ─ PoolTier ─ QuotaStore ─ BreakerStore ─ EmbeddedStore
+//   engine ─ PoolTier ─ QuotaStore ─ BreakerStore ─ EmbeddedStore | RadosStore
 //
 // The secret is what keeps names of blocks from being computed by who can ask the store (kvpool.md
 // 10). It lies in a file, by default SECRET in the pool's directory, made when it is absent and
 // readable by its owner alone. Who keeps the pool on a shared disk keeps it elsewhere
-// (secret_file). Losing it loses no data but every block's name: the pool starts anew.
+// (secret_file). A cluster is told no secret: its pools need a secret_file that is there already,
+// the same for all who share them. Losing it loses no data but every block's name: the pool starts
+// anew.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +21,19 @@
 #include "pool/block_store.h"
 #include "pool/pool_tier.h"
 #include "pool/quota_store.h"
+#include "pool/rados_cluster.h"
 
 namespace fathom {
 
 struct OpenPoolOptions {
+    std::string store = "directory";  // or "rados"
     std::string directory;
+    RadosClusterOptions rados{.conf = {},
+                              .user = "admin",
+                              .keyring = {},
+                              .pool = "fathom",
+                              .index_pool = "fathom_lists",
+                              .rados_namespace = {}};
     std::string secret_file;  // empty: directory/SECRET
     std::int64_t payload_bytes = 0;
     std::int64_t capacity_bytes = 0;  // 0: half of what the file system has free, at most 1 TiB
@@ -33,6 +43,8 @@ struct OpenPoolOptions {
     std::string key_directory;  // empty: directory/keys
     QuotaLimits quota;          // of one namespace, which is one API key's unless all share
     PoolTierOptions tier;
+
+    bool named() const { return store == "rados" || !directory.empty(); }
 };
 
 class OpenPool {
