@@ -50,7 +50,7 @@ struct StackOptions {
     // Blocks that outlive the process, where a pool is named.
     OpenPoolOptions pool;
     std::int64_t pool_windows_mib = -1;  // of the node's window cache; -1: as snapshot_mib
-    std::int64_t pool_find_ms = 0;  // 0: by the kind of pool
+    std::int64_t pool_find_ms = 0;       // 0: by the kind of pool
     std::int64_t pool_load_ms = 20, pool_load_ms_per_1k_tokens = 20;
     // build_stack sets pages, prefill, budget, cost and what concerns snapshots.
     EngineConfig engine;
