@@ -165,6 +165,25 @@ TEST_F(PoolServer, AnEncryptedPoolIsReadWithItsKeysAndNotWithout) {
     EXPECT_GT(server.metric(R"(kvpool_corrupt_total{backend="embedded",where="tag"})"), 0);
 }
 
+TEST_F(PoolServer, AKeysKvIsDroppedByWhoHasTheKey) {
+    const std::vector<std::string> keys = {"--api-key", "alpha", "--api-key", "beta"};
+    const std::string alpha = "authorization: Bearer alpha\r\n", beta = "x-api-key: beta\r\n";
+    {
+        ServeProcess server(flags(keys));
+        complete(server, body(1), alpha);
+        complete(server, body(2), beta);
+        end(server);
+    }
+    std::ofstream(dir_ / "key") << "alpha\n";
+    Child drop({FATHOM_PROGRAM, "pool", "drop", dir_.string(), "--model",
+                testing::source_path("models/tiny"), "--key-file", (dir_ / "key").string()});
+    EXPECT_EQ(drop.finish(), 0) << drop.err();
+    EXPECT_THAT(drop.out(), ::testing::Not(HasSubstr("it had no block here"))) << drop.out();
+    ServeProcess server(flags(keys));
+    EXPECT_EQ(complete(server, body(1), alpha).cached_tokens, 0);
+    EXPECT_GT(complete(server, body(2), beta).cached_tokens, 0);
+}
+
 TEST_F(PoolServer, WhatCannotBeOpenedSaysWhy) {
     const auto refused = [&](const std::string& dir) {
         Child child({FATHOM_PROGRAM, "serve", "--model", testing::source_path("models/tiny"),

@@ -8,14 +8,18 @@
 #include "base/compute_pool.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "engine/block_key.h"
 #include "engine/calibration.h"
 #include "engine/fork.h"
 #include "engine/kv_identity.h"
 #include "engine/model_shape.h"
+#include "gateway/kv_sharing.h"
 #include "kernels/ops.h"
 #include "model/model.h"
 #include "model/packed_file.h"
 #include "model/weights.h"
+#include "pool/pool_survey.h"
+#include "pool/segment.h"
 #include "recipe/engram_token_map.h"
 
 namespace fathom {
@@ -206,16 +210,49 @@ namespace {
 
 // What tells this model's blocks from those of any other, whatever it is served as.
 Result<std::vector<NamespaceField>> identity_fields(const StackOptions& options,
-                                                    const LoadedModel& loaded) {
+                                                    const Checkpoint& checkpoint) {
     FATHOM_RETURN_IF_ERROR(check_block_names());
     ModelIdentity identity;
-    identity.model_id = loaded.identity.model;
-    FATHOM_ASSIGN(identity.weights_digest, checkpoint_digest(*loaded.checkpoint));
+    identity.model_id = shape_digest(make_model_shape(checkpoint.config()));
+    FATHOM_ASSIGN(identity.weights_digest, checkpoint_digest(checkpoint));
     FATHOM_ASSIGN(const Sha256Digest tokenizer, file_sha256(options.model_dir + "/tokenizer.json"));
     identity.tokenizer_digest = hex_text(tokenizer);
-    std::vector<NamespaceField> fields = kv_identity(identity, loaded.checkpoint->config());
-    log_info("KV namespace: {}", describe_namespace(fields));
-    return fields;
+    return kv_identity(identity, checkpoint.config());
+}
+
+}  // namespace
+
+Result<NamespaceId> tenant_namespace_of(const StackOptions& options, std::string_view share_group,
+                                        std::string_view share_secret) {
+    FATHOM_ASSIGN(const auto checkpoint, Checkpoint::open(options.model_dir));
+    const ModelOptions model = model_options(options);
+    std::vector<NamespaceField> fields =
+        kv_namespace(make_kv_layout(checkpoint->config(), model.storage), model);
+    FATHOM_ASSIGN(const std::vector<NamespaceField> identity,
+                  identity_fields(options, *checkpoint));
+    fields.insert(fields.end(), identity.begin(), identity.end());
+    return tenant_namespace(std::move(fields), share_group, {}, share_secret);
+}
+
+namespace {
+
+// Servers that should find each other's blocks show the same `ns`: that of requests without an API
+// key, as `fathom pool stat` prints it.
+Status show_namespace(const Stack& stack, const Model& model,
+                      const std::vector<NamespaceField>& identity) {
+    std::vector<NamespaceField> fields = kv_namespace(model.kv_layout(), model.options());
+    fields.insert(fields.end(), identity.begin(), identity.end());
+    KvSharingOptions sharing;
+    sharing.secret = stack.pool->secret();
+    FATHOM_ASSIGN(const KvSharing nobody, kv_sharing(sharing, {}, std::nullopt, {}));
+    const NamespaceId ns = tenant_namespace(std::move(fields), {}, {}, nobody.secret);
+    stack.metrics
+        ->gauge(
+            "kvpool_namespace_info",
+            "The namespace of requests without an API key, and what it is made of.",
+            {{"ns", namespace_tag_text(namespace_tag(ns))}, {"desc", describe_namespace(identity)}})
+        .set(1);
+    return {};
 }
 
 }  // namespace
@@ -263,7 +300,9 @@ Result<Stack> build_stack(const StackOptions& options) {
         OpenPoolOptions pool = options.pool;
         pool.payload_bytes = loaded.model->kv_layout().page_bytes;
         FATHOM_ASSIGN(stack.pool, OpenPool::open(pool, real_clock(), *stack.metrics));
-        FATHOM_ASSIGN(engine.kv_identity, identity_fields(options, loaded));
+        FATHOM_ASSIGN(engine.kv_identity, identity_fields(options, *stack.checkpoint));
+        log_info("KV namespace: {}", describe_namespace(engine.kv_identity));
+        FATHOM_RETURN_IF_ERROR(show_namespace(stack, *loaded.model, engine.kv_identity));
         engine.tier = &stack.pool->tier();
         stack.windows = open_windows(options, loaded.model->kv_layout(), *stack.metrics);
         engine.windows = stack.windows.get();

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/compute_pool.h"
 #include "base/metrics.h"
@@ -70,6 +71,11 @@ struct Stack {
 };
 
 Result<Stack> build_stack(const StackOptions& options);
+
+// The namespace in which a server of these options keeps the KV of a share group in its pool, for
+// requests without a salt. Opens the checkpoint, loads nothing.
+Result<NamespaceId> tenant_namespace_of(const StackOptions& options, std::string_view share_group,
+                                        std::string_view share_secret);
 
 // The lower half, for commands that run the model without an engine. Prints and checks the memory
 // plan for `pages`; 0 means as many as an engine would take.

@@ -106,6 +106,16 @@ NamespaceId namespace_id(std::span<const NamespaceField> fields, std::string_vie
     return {hmac_sha256(secret, description)};
 }
 
+NamespaceId tenant_namespace(std::vector<NamespaceField> fields, std::string_view share_group,
+                             std::string_view cache_salt, std::string_view secret) {
+    if (!share_group.empty())
+        fields.push_back({NamespaceTag::share_group, std::string(share_group)});
+    if (!cache_salt.empty()) fields.push_back({NamespaceTag::cache_salt, std::string(cache_salt)});
+    std::sort(fields.begin(), fields.end(),
+              [](const auto& a, const auto& b) { return a.tag < b.tag; });
+    return namespace_id(fields, secret);
+}
+
 BlockKey root_key(const NamespaceId& ns) {
     Sha256& hash = thread_hash();
     hash.update("kvpool/root/1");

@@ -58,6 +58,10 @@ std::vector<NamespaceField> kv_namespace(const KvLayout& layout, const ModelOpti
 
 // `fields` ascend by tag; `secret` is the share group's, empty where nobody else can ask.
 NamespaceId namespace_id(std::span<const NamespaceField> fields, std::string_view secret);
+// Of the requests of a share group: what decides the model's rows (kv_namespace and kv_identity, in
+// any order), the group, and the request's salt; empty ones are absent.
+NamespaceId tenant_namespace(std::vector<NamespaceField> fields, std::string_view share_group,
+                             std::string_view cache_salt, std::string_view secret);
 BlockKey root_key(const NamespaceId& ns);  // K_0
 
 // The tokens of a request as keys see them. Views; in_image and spans as in EngineRequest.

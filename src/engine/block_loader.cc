@@ -29,15 +29,40 @@ struct BlockLoader::Inbox {
     std::function<void()> wake;  // set before the first job
 };
 
+struct BlockLoader::Counters {
+    explicit Counters(MetricsRegistry* given)
+        : own(given == nullptr ? std::make_unique<MetricsRegistry>() : nullptr),
+          registry(given == nullptr ? *own : *given),
+          absent_tokens(registry.counter("kvpool_miss_tokens_total",
+                                         "Prompt tokens that the pool did not give, by cause.",
+                                         {{"cause", "absent"}})),
+          pages_returned(registry.counter("kvpool_load_pages_returned_total",
+                                          "KV pages taken for loads that brought nothing there.")),
+          whole(loads("whole")),
+          partial(loads("partial")),
+          late(loads("late")),
+          failed(loads("failed")),
+          cancelled(loads("cancelled")) {}
+    Counter& loads(const char* outcome) const {
+        return registry.counter("kvpool_loads_total", "Loads of requests' blocks, by outcome.",
+                                {{"outcome", outcome}});
+    }
+    const std::unique_ptr<MetricsRegistry> own;
+    MetricsRegistry& registry;
+    Counter &absent_tokens, &pages_returned, &whole, &partial, &late, &failed, &cancelled;
+};
+
 BlockLoader::BlockLoader(BlockTier& tier, PrefixCache& cache, const Clock& clock,
-                         const TierBudget& budget, double row_cost_us, std::int64_t jobs_max)
+                         const TierBudget& budget, double row_cost_us, std::int64_t jobs_max,
+                         MetricsRegistry* metrics)
     : tier_(tier),
       cache_(cache),
       clock_(clock),
       budget_(budget),
       row_cost_us_(row_cost_us),
       jobs_max_(jobs_max),
-      inbox_(std::make_shared<Inbox>(static_cast<std::size_t>(3 * jobs_max))) {}
+      inbox_(std::make_shared<Inbox>(static_cast<std::size_t>(3 * jobs_max))),
+      counters_(std::make_unique<Counters>(metrics)) {}
 
 BlockLoader::~BlockLoader() {
     for (auto& [id, job] : jobs_) {
@@ -142,6 +167,8 @@ std::int64_t BlockLoader::load_budget_us(std::int64_t blocks) const {
 }
 
 void BlockLoader::start_load(std::uint64_t id, Job& job) {
+    counters_->absent_tokens.add(static_cast<std::uint64_t>(
+        (job.limit - static_cast<std::int64_t>(job.found.size())) * kPageTokens));
     if (job.found.size() < 2) job.found.clear();
     const std::int64_t pages_max = cache_.pool().total() / 2;
     const std::int64_t kept_free = cache_.pool().total() / 8;  // for those that run
@@ -180,14 +207,21 @@ void BlockLoader::start_load(std::uint64_t id, Job& job) {
     calls.released = [inbox = inbox_, id] {
         inbox->push({.job = id, .kind = Message::Kind::released, .blocks = 0, .loaded = {}});
     };
-    const std::int64_t deadline_us =
-        clock_.now_us() + load_budget_us(static_cast<std::int64_t>(names.size()));
-    job.cancel = tier_.load(std::move(names), std::move(pages), deadline_us, std::move(calls));
+    job.deadline_us = clock_.now_us() + load_budget_us(static_cast<std::int64_t>(names.size()));
+    job.cancel = tier_.load(std::move(names), std::move(pages), job.deadline_us, std::move(calls));
+}
+
+void BlockLoader::count_load(const Job& job, std::size_t leading) {
+    if (job.sequence == nullptr) return counters_->cancelled.add();
+    if (leading == job.pages.size()) return counters_->whole.add();
+    if (leading > 0) return counters_->partial.add();
+    (clock_.now_us() >= job.deadline_us ? counters_->late : counters_->failed).add();
 }
 
 // Pages that came become blocks; those behind a hole are of no use to this request.
 void BlockLoader::on_loaded(Job& job, const TierLoaded& loaded) {
     FATHOM_CHECK(loaded.leading <= job.pages.size() && loaded.due_unix_ms.size() >= loaded.leading);
+    count_load(job, loaded.leading);
     const auto came = static_cast<std::int64_t>(loaded.leading);
     std::size_t good = 0;
     for (; good < job.found.size(); ++good) {
@@ -207,6 +241,7 @@ void BlockLoader::on_loaded(Job& job, const TierLoaded& loaded) {
         if (slot.load_index >= 0)
             left.push_back(job.pages[static_cast<std::size_t>(slot.load_index)]);
     }
+    counters_->pages_returned.add(left.size());
     job.pages = std::move(left);
     leave_blocks(job, good);
     finish(job);

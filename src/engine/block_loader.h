@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/metrics.h"
 #include "base/queue.h"
 #include "engine/block_tier.h"
 #include "engine/prefix_cache.h"
@@ -32,9 +33,10 @@ namespace fathom {
 
 class BlockLoader {
   public:
-    // `jobs_max` sequences at a time; cost per prompt row in microseconds, 0 when unknown.
+    // `jobs_max` sequences at a time; cost per prompt row in microseconds, 0 when unknown. The
+    // registry, which outlives the loader, may be null.
     BlockLoader(BlockTier& tier, PrefixCache& cache, const Clock& clock, const TierBudget& budget,
-                double row_cost_us, std::int64_t jobs_max);
+                double row_cost_us, std::int64_t jobs_max, MetricsRegistry* metrics);
     ~BlockLoader();  // waits until the tier has called back and released every page
     BlockLoader(const BlockLoader&) = delete;
     BlockLoader& operator=(const BlockLoader&) = delete;
@@ -64,6 +66,7 @@ class BlockLoader {
         TierLoaded loaded;
     };
     struct Inbox;
+    struct Counters;
     struct Slot {  // a block of the beginning
         BlockKey key;
         bool replayed = false;
@@ -79,7 +82,7 @@ class BlockLoader {
         bool one_history = false;      // the request names its replays
         std::int64_t limit = 0;        // blocks
         int histories = 0;
-        std::int64_t deadline_us = 0;  // of finding
+        std::int64_t deadline_us = 0;  // of finding, then of loading
         std::vector<PageId> pages;     // being loaded
         std::function<void()> cancel;  // the load
         int calls_due = 0;             // callbacks of the tier that have not run
@@ -91,6 +94,7 @@ class BlockLoader {
     void try_history(std::uint64_t id, Job& job);
     void start_load(std::uint64_t id, Job& job);
     void on_loaded(Job& job, const TierLoaded& loaded);
+    void count_load(const Job& job, std::size_t leading);
     void finish(Job& job);
     void leave_blocks(Job& job, std::size_t keep = 0);
     void drop_if_over(std::uint64_t id);
@@ -104,6 +108,7 @@ class BlockLoader {
     const double row_cost_us_;
     const std::int64_t jobs_max_;
     std::shared_ptr<Inbox> inbox_;
+    const std::unique_ptr<Counters> counters_;
     std::map<std::uint64_t, Job> jobs_;                // by number, oldest first
     std::map<std::uint64_t, std::uint64_t> by_order_;  // of sequences that are not forgotten
     std::uint64_t next_job_ = 0;

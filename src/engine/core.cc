@@ -160,7 +160,7 @@ class Core final : public EngineCore {
         if (config.tier != nullptr && config.prefix_cache)
             loader_ = std::make_unique<BlockLoader>(*config.tier, cache_, clock, config.tier_budget,
                                                     row_cost_us(config, model_->config()),
-                                                    config.waiting_max);
+                                                    config.waiting_max, metrics);
     }
 
     Status add(EngineRequest request, std::shared_ptr<EventSink> sink) override;

@@ -67,13 +67,8 @@ NamespaceId namespace_of(const EngineRequest& request, const EngineConfig& confi
                          const Model& model) {
     std::vector<NamespaceField> fields = kv_namespace(model.kv_layout(), model.options());
     fields.insert(fields.end(), config.kv_identity.begin(), config.kv_identity.end());
-    if (!request.share_group.empty())
-        fields.push_back({NamespaceTag::share_group, request.share_group});
-    if (!request.cache_salt.empty())
-        fields.push_back({NamespaceTag::cache_salt, request.cache_salt});
-    std::sort(fields.begin(), fields.end(),
-              [](const auto& a, const auto& b) { return a.tag < b.tag; });
-    return namespace_id(fields, request.share_secret);
+    return tenant_namespace(std::move(fields), request.share_group, request.cache_salt,
+                            request.share_secret);
 }
 
 }  // namespace

@@ -4,6 +4,13 @@
 
 namespace fathom {
 
+std::string client_name(std::string_view key) {
+    if (key.empty()) return {};
+    Sha256 hash;
+    hash.update(key);
+    return hex_text(hash.finish());
+}
+
 Result<KvSharing> kv_sharing(const KvSharingOptions& options, std::string_view client,
                              std::optional<std::size_t> key, std::string_view asked) {
     KvSharing sharing;

@@ -28,7 +28,10 @@ struct KvSharingOptions {
     std::vector<TrafficClass> key_classes;
 };
 
-// `client` stands for the key (its digest; empty without one), `key` is its place among the
+// What stands for an API key wherever its text must not: its digest; empty without one.
+std::string client_name(std::string_view key);
+
+// `client` is client_name of the key, `key` is its place among the
 // server's. `asked` is the header x-fathom-traffic-class, empty when absent: any class but system,
 // which an operator gives to a key. invalid_argument otherwise.
 Result<KvSharing> kv_sharing(const KvSharingOptions& options, std::string_view client,

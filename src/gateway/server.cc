@@ -102,12 +102,7 @@ Result<Api> inspected_api(const RouteRule& rule, const HttpRequest& request) {
 
 // Whose stored responses these are: the key that came, not kept as such.
 std::string client_of(const HttpRequest& request) {
-    const std::string_view key =
-        request_key(request.header("authorization"), request.header("x-api-key"));
-    if (key.empty()) return {};
-    Sha256 hash;
-    hash.update(key);
-    return hex_text(hash.finish());
+    return client_name(request_key(request.header("authorization"), request.header("x-api-key")));
 }
 
 void write_model(JsonWriter& json, std::string_view name, std::int64_t created,

@@ -97,7 +97,7 @@ class EmbeddedStore : public BlockStore {
     // Removes what is expired, and what is above the low watermark if the high one is passed,
     // without pacing; done when the files are gone.
     StoreOpPtr collect(Deadline deadline, std::function<void(Status status)> done);
-    // Reads and checks every block of the sealed segments; bad ones are forgotten.
+    // Reads and checks every block of the sealed segments; bad ones are forgotten for good.
     StoreOpPtr scrub(Deadline deadline,
                      std::function<void(ScrubReport report, Status status)> done);
     StoreOpPtr usage(Deadline deadline, std::function<void(PoolUsage usage, Status status)> done);

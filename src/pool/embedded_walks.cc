@@ -188,6 +188,11 @@ void EmbeddedCore::scrub_slot(std::uint32_t slot) {
                 ->add();
             forget(key, {handle, static_cast<std::uint16_t>(slot), 0});
             ++of.report->bad_blocks;
+            // For good, unless the disk merely did not give it this time.
+            Segment& segment = segments_[handle];
+            of.footer_changed = of.footer_changed || result == geometry_.slot_bytes;
+            if (result == geometry_.slot_bytes) of.entries[slot] = {};
+            if (segment.footer_kept) segment.entries[slot] = of.entries[slot];
         }
         ++of.report->blocks;
         of.report->bytes += geometry_.slot_bytes;
@@ -243,11 +248,11 @@ void EmbeddedCore::leave_segment() {
     const auto leave = [this, handle](bool done) {
         Walk& of = walks_.front();
         if (!done && of.status.ok()) {
-            of.status = error(StatusCode::unavailable,
-                              "{}: blocks of the namespace cannot be wiped from the disk; they are "
-                              "not found now, but may be when the pool is opened again: remove the "
-                              "file then",
-                              path_of(segments_[handle]));
+            of.status =
+                error(StatusCode::unavailable,
+                      "{}: blocks that go cannot be wiped from the disk; they are not found "
+                      "now, but may be when the pool is opened again: remove the file then",
+                      path_of(segments_[handle]));
         }
         if (done && of.drop_tag) {
             std::erase_if(segments_[handle].unwiped,

@@ -4,12 +4,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <span>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "pool/secret_file.h"
@@ -22,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kLookUs = 1'000'000;
 constexpr std::size_t kKnownMax = 4096;
+constexpr std::ptrdiff_t kTagBytes = 8;
 constexpr std::string_view kWhat = "the key of a namespace";
 
 Status key_error(const Status& cause) {
@@ -125,8 +129,10 @@ Result<BlockCipher*> KeyRing::find_or_make(const NamespaceId& ns) {
 }
 
 Status KeyRing::destroy(const NamespaceId& ns) {
-    known_.erase(ns.bytes);
-    const std::string name = hex_text(ns.bytes) + ".key";
+    std::erase_if(known_, [&](const auto& known) {
+        return std::equal(ns.bytes.begin(), ns.bytes.begin() + kTagBytes, known.first.begin());
+    });
+    const std::string name = hex_text(std::span(ns.bytes).first(kTagBytes));
     std::error_code failed;
     std::vector<std::string> paths;
     for (const fs::directory_entry& entry : fs::directory_iterator(directory_, failed)) {
@@ -138,7 +144,7 @@ Status KeyRing::destroy(const NamespaceId& ns) {
                      directory_, failed.message(), hex_text(ns.bytes));
     for (const std::string& path : paths) {
         // Away from its name first: nobody may find zeros under it.
-        const std::string dying = directory_ + "/" + name + ".erased";
+        const std::string dying = path + ".erased";
         if (::rename(path.c_str(), dying.c_str()) != 0 || !overwrite(dying) ||
             ::unlink(dying.c_str()) != 0)
             return error(StatusCode::unavailable,

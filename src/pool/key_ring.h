@@ -36,7 +36,7 @@ class KeyRing {
     Result<BlockCipher*> find_or_make(const NamespaceId& ns);
 
     // The key is gone from memory and disk, with what was left of its making. Ok when there was
-    // none.
+    // none. Like blocks, namespaces are told apart by their first 8 bytes here (namespace_tag).
     Status destroy(const NamespaceId& ns);
 
   private:

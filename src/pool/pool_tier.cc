@@ -1,7 +1,10 @@
 #include "pool/pool_tier.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -12,6 +15,9 @@
 namespace fathom {
 
 namespace {
+
+constexpr std::uint64_t kBlockTokens = 128;
+constexpr std::size_t kLossCauses = 6;
 
 std::int64_t whole_pages(std::int64_t bytes) {
     return (bytes + kPoolPageBytes - 1) / kPoolPageBytes * kPoolPageBytes;
@@ -37,14 +43,58 @@ struct PoolTier::Shared {
                                    {{"cause", "staging"}})),
           refused(registry.counter("kvpool_put_dropped_total",
                                    "Blocks that were not stored, by cause.", {{"cause", "store"}})),
+          lookup_seconds(registry.histogram(
+              "kvpool_lookup_seconds", "Time of a lookup.",
+              {0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1, 1})),
           staged(registry.gauge("kvpool_put_queue_depth", "Blocks that wait to be stored.")) {
         FATHOM_CHECK(memory != nullptr, "staging_bytes of address space");
+        constexpr std::array<std::string_view, 4> kResults = {"hit", "partial", "miss", "failed"};
+        for (std::size_t i = 0; i < lookups.size(); ++i)
+            lookups[i] = &registry.counter("kvpool_lookup_total", "Lookups of chains, by result.",
+                                           {{"result", std::string(kResults[i])}});
+        constexpr std::array<std::string_view, kLossCauses> kCauses = {
+            "hole", "corrupt", "timeout", "io_error", "cancelled", "breaker"};
+        for (std::size_t i = 0; i < losses.size(); ++i)
+            losses[i] = &registry.counter("kvpool_miss_tokens_total",
+                                          "Prompt tokens that the pool did not give, by cause.",
+                                          {{"cause", std::string(kCauses[i])}});
         for (std::int64_t slot = 0; slot < slots; ++slot)
             FATHOM_CHECK(free.try_push(std::int64_t{slot}));
     }
 
     std::uint8_t* slot_memory(std::int64_t slot) const {
         return reinterpret_cast<std::uint8_t*>(memory.get()) + slot * slot_bytes;
+    }
+    // What came of a chain of so many keys.
+    void count_lookup(std::size_t keys, std::size_t blocks, const Status& status,
+                      std::int64_t begun_us) {
+        lookup_seconds.observe(static_cast<double>(clock.now_us() - begun_us) * 1e-6);
+        const std::size_t result = blocks == keys ? 0 : blocks > 0 ? 1 : status.ok() ? 2 : 3;
+        lookups[result]->add();
+    }
+    // Blocks behind the first that did not come are of no use: they count under their own cause,
+    // and as behind a hole when they came.
+    void count_losses(const GetResult& result) {
+        const bool not_asked = result.status.code() == StatusCode::unavailable;
+        for (std::size_t i = result.leading_hits; i < result.blocks.size(); ++i)
+            losses[loss_of(result.blocks[i], not_asked)]->add(kBlockTokens);
+    }
+    static std::size_t loss_of(GetStatus status, bool not_asked) {
+        switch (status) {
+            case GetStatus::hit:
+                return 0;
+            case GetStatus::miss:
+                return not_asked ? 5 : 0;
+            case GetStatus::corrupt:
+                return 1;
+            case GetStatus::timeout:
+                return 2;
+            case GetStatus::io_error:
+                return 3;
+            case GetStatus::cancelled:
+                return 4;
+        }
+        return 0;
     }
     void give_back(std::int64_t slot) {
         FATHOM_CHECK(free.try_push(std::move(slot)));
@@ -62,6 +112,9 @@ struct PoolTier::Shared {
     std::shared_ptr<std::byte> memory;
     BoundedQueue<std::int64_t> free;
     Counter &hit_tokens, &dropped, &refused;
+    std::array<Counter*, 4> lookups{};
+    std::array<Counter*, kLossCauses> losses{};
+    Histogram& lookup_seconds;
     Gauge& staged;
 };
 
@@ -80,9 +133,14 @@ void PoolTier::close(Deadline deadline) {
 
 void PoolTier::find(std::vector<BlockKey> chain, std::int64_t deadline_us,
                     std::function<void(std::size_t blocks)> done) {
+    const std::size_t keys = chain.size();
     shared_->store.longest_prefix(
         std::move(chain), Deadline{deadline_us},
-        [done = std::move(done)](std::size_t blocks, const Status&) { done(blocks); });
+        [shared = shared_, keys, begun_us = shared_->clock.now_us(), done = std::move(done)](
+            std::size_t blocks, const Status& status) {
+            shared->count_lookup(keys, blocks, status, begun_us);
+            done(blocks);
+        });
 }
 
 std::function<void()> PoolTier::load(std::vector<BlockName> names, std::vector<std::uint8_t*> pages,
@@ -109,8 +167,8 @@ std::function<void()> PoolTier::load(std::vector<BlockName> names, std::vector<s
                      loaded.due_unix_ms[i] =
                          end_ms - static_cast<std::int64_t>(shared->options.renew_share * left_ms);
                  }
-                 constexpr std::uint64_t kTokens = 128;
-                 shared->hit_tokens.add(kTokens * loaded.leading);
+                 shared->hit_tokens.add(kBlockTokens * loaded.leading);
+                 shared->count_losses(result);
                  done(std::move(loaded));
              },
          .released = std::move(calls.released)});

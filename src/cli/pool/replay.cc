@@ -2,15 +2,13 @@
 
 #include <fmt/core.h>
 
-#include "base/clock.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
-#include "cli/interrupts.h"
 #include "cli/options.h"
+#include "cli/pool/pool_command.h"
 #include "cli/pool/replay_plan.h"
 #include "cli/pool/replay_report.h"
 #include "cli/pool/replay_studies.h"
-#include "cli/progress.h"
 
 namespace fathom {
 namespace {
@@ -88,28 +86,6 @@ void bind(ReplaySettings& settings, ConfigSchema& schema) {
     schema.add("replay.json", &settings.json, "JSON on standard output instead of the table");
 }
 
-// Progress on a terminal, and an end at Ctrl-C.
-class Watch {
-  public:
-    ReplayOptions attach(ReplayOptions options) {
-        options.progress = [this](std::int64_t done, std::int64_t total) {
-            if (total != total_ || progress_ == nullptr) {
-                total_ = total;
-                progress_ =
-                    std::make_unique<Progress>("replay, bytes of the trace", total, real_clock());
-            }
-            progress_->update(done);
-            return !interrupts_.pending();
-        };
-        return options;
-    }
-
-  private:
-    Interrupts interrupts_;
-    std::int64_t total_ = -1;
-    std::unique_ptr<Progress> progress_;
-};
-
 Status check_words(const ReplaySettings& settings, const std::vector<std::string>& words) {
     if (settings.study != "none") {
         if (words.size() != 1)
@@ -124,7 +100,9 @@ Status check_words(const ReplaySettings& settings, const std::vector<std::string
 }
 
 Result<int> study(const ReplaySettings& settings, const std::string& folder, Watch& watch) {
-    const Result<StudyResult> result = run_study(settings.study, folder, watch.attach({}));
+    ReplayOptions options;
+    options.progress = watch.progress("replay, bytes of the trace");
+    const Result<StudyResult> result = run_study(settings.study, folder, options);
     if (!result.ok()) return result.status();
     fmt::print("{}", settings.json ? result->json.dump() + "\n" : result->text);
     return result->passed ? kExitOk : kExitFailed;
@@ -133,9 +111,10 @@ Result<int> study(const ReplaySettings& settings, const std::string& folder, Wat
 Result<int> replay(const ReplaySettings& settings, const ReplayPlan& plan,
                    const std::vector<std::string>& paths, Watch& watch) {
     std::vector<TraceReport> reports;
+    ReplayOptions options = plan.options;
     for (const std::string& path : paths) {
-        FATHOM_ASSIGN(ReplayResult result,
-                      replay_trace(path, plan.policies, watch.attach(plan.options)));
+        options.progress = watch.progress("replay, bytes of the trace");
+        FATHOM_ASSIGN(ReplayResult result, replay_trace(path, plan.policies, options));
         reports.push_back({path, std::move(result)});
     }
     if (plan.left_out > 0)

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 
-namespace fathom::bench {
+namespace fathom {
 
 class RawDisk {
   public:
@@ -19,4 +19,4 @@ class RawDisk {
     virtual Result<double> run(bool write, std::int64_t n, int depth, std::uint64_t seed) = 0;
 };
 
-}  // namespace fathom::bench
+}  // namespace fathom

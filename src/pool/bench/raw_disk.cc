@@ -1,16 +1,18 @@
-#include "bench/pool_raw.h"
+#include "pool/bench/raw_disk.h"
 
 #include <fcntl.h>
 #include <liburing.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include "base/random.h"
 
-namespace fathom::bench {
+namespace fathom {
 
 namespace {
 
@@ -98,10 +100,11 @@ Result<std::unique_ptr<RawDisk>> RawDisk::create(const std::string& path, std::i
                                                  std::int64_t block_bytes, int depth) {
     const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0640);
     if (file < 0)
-        return invalid_argument("{}: cannot be opened for direct I/O; choose another --dir", path);
+        return invalid_argument("{}: cannot be opened for direct I/O: {}; choose another directory",
+                                path, std::strerror(errno));
     auto disk = std::make_unique<UringDisk>(file, blocks, block_bytes, depth);
     FATHOM_RETURN_IF_ERROR(disk->start());
     return std::unique_ptr<RawDisk>(std::move(disk));
 }
 
-}  // namespace fathom::bench
+}  // namespace fathom
