@@ -136,7 +136,7 @@ struct Rig {
         auto owned = std::make_unique<MarkerModel>(config.step_tokens_max);
         model = owned.get();
         tier.page_bytes = model->kv_layout().page_bytes;
-        core = std::move(*EngineCore::create(std::move(owned), config, clock, nullptr));
+        core = std::move(*EngineCore::create(std::move(owned), config, clock, &metrics));
     }
     ~Rig() { EXPECT_EQ(model->violation, ""); }
 
@@ -171,7 +171,12 @@ struct Rig {
     }
 
     MapTier& tier;
+    std::uint64_t loads(const char* outcome) {
+        return metrics.counter("kvpool_loads_total", "x", {{"outcome", outcome}}).value();
+    }
+
     ManualClock clock;
+    MetricsRegistry metrics;
     MarkerModel* model = nullptr;
     std::unique_ptr<EngineCore> core;
 };
@@ -199,6 +204,7 @@ TEST(BlockTier, AnEngineFindsWhatAnEarlierOneLeft) {
     Rig rig(tier);
     const EngineEvent warm = rig.answer(request);
     EXPECT_EQ(warm.anchors.hit_tokens, 256);
+    EXPECT_EQ(rig.loads("whole"), 1u);
     EXPECT_EQ(warm.cached_tokens, 256 - testing::kMarkerWindow);
     EXPECT_STREQ(warm.anchors.window_source, "replay");
     EXPECT_EQ(warm.anchors.replays, std::vector<std::int64_t>{256});
@@ -298,6 +304,9 @@ TEST(BlockTier, WhatDoesNotComeIsComputed) {
         Rig rig(tier);
         const EngineEvent event = rig.answer(request);
         EXPECT_EQ(event.anchors.hit_tokens, hole < 2 ? 0 : 128 * hole);
+        EXPECT_EQ(rig.loads(hole == 0 ? "failed" : "partial"), 1u);
+        EXPECT_EQ(rig.metrics.counter("kvpool_load_pages_returned_total", "x").value(),
+                  static_cast<std::uint64_t>(4 - hole));
     }
 }
 
