@@ -4,6 +4,7 @@
 #include "pool/testing/embedded_rig.h"
 #include "pool/testing/faulty_store.h"
 #include "pool/testing/mem_rig.h"
+#include "pool/testing/shared_rig.h"
 #include "pool/testing/store_conformance.h"
 
 namespace fathom::testing {
@@ -125,14 +126,16 @@ class OpenersRig : public MemRig {
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Pool, SharedStoreConformance,
-                         ::testing::Values(StoreKind{
-                             "mem", [] { return std::make_unique<OpenersRig>(); }}),
+                         ::testing::Values(StoreKind{"mem",
+                                                     [] { return std::make_unique<OpenersRig>(); }},
+                                           shared_kind(), beside_kind()),
                          kind_name);
 
 INSTANTIATE_TEST_SUITE_P(
     Pool, StoreConformance,
-    ::testing::Values(mem_kind(), embedded_kind(), encrypted_kind(), breaker_kind(), quota_kind(),
-                      stack_kind(), StoreKind{"late", [] { return std::make_unique<LateRig>(); }}),
+    ::testing::Values(mem_kind(), embedded_kind(), encrypted_kind(), shared_kind(), beside_kind(),
+                      breaker_kind(), quota_kind(), stack_kind(),
+                      StoreKind{"late", [] { return std::make_unique<LateRig>(); }}),
     kind_name);
 
 }  // namespace fathom::testing

@@ -35,9 +35,6 @@ namespace fathom {
 
 class EmbeddedCore;
 
-// Requests that a store with this io_depth has in flight at most.
-int embedded_ring_depth(int io_depth);
-
 // A call from its arrival to its `done`.
 struct StoreCall {
     virtual ~StoreCall() = default;
@@ -132,6 +129,7 @@ class EmbeddedCore {
     std::vector<bool> exists(const std::vector<BlockKey>& keys);
     std::size_t longest_prefix(const std::vector<BlockKey>& chain);
     PoolUsage usage() const;
+    void set_others(const OthersUsage& others) { others_ = others; }
 
   private:
     friend struct GetCall;
@@ -257,6 +255,8 @@ class EmbeddedCore {
     void retire_old_buckets();
     void remove_expired(double& tokens);
     void make_room(double& tokens);
+    std::int64_t kept_bytes() const;
+    bool may_evict() const;
     bool remove_lost_file();
     void end_collects();
     void show_metrics();
@@ -264,6 +264,7 @@ class EmbeddedCore {
     // embedded_walks.cc
     void begin_walk(Walk walk);
     void next_segment();
+    void cut_short(Walk& walk);
     void load_entries();
     void take_entries(Status status, std::vector<FooterEntry> entries);
     void next_slot();
@@ -324,7 +325,8 @@ class EmbeddedCore {
     std::vector<Handle> dying_, sweeping_;
     std::size_t sweep_shard_ = BlockIndex::kShards;
     std::int64_t allocated_bytes_ = 0, dying_bytes_ = 0;
-    bool evicting_ = false;
+    OthersUsage others_;
+    bool evicting_ = false, disk_full_ = false;
     double gc_tokens_ = 0, renew_tokens_ = 0;
     std::vector<std::shared_ptr<TaskCall>> collects_;
     std::deque<std::pair<std::string, std::int64_t>> lost_;  // path, bytes

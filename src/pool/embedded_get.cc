@@ -8,12 +8,6 @@ namespace fathom {
 namespace {
 
 constexpr int kAttempts = 3;
-constexpr std::uintptr_t kPageMask = kPoolPageBytes - 1;
-
-bool direct(const BlockDestination& destination) {
-    return destination.whole_slot &&
-           (reinterpret_cast<std::uintptr_t>(destination.page) & kPageMask) == 0;
-}
 
 }  // namespace
 
@@ -93,7 +87,7 @@ void EmbeddedCore::start_read(ReadJob job) {
     }
     std::uint8_t* buffer = nullptr;  // none: straight to where it is wanted
     std::uint8_t* target = request.destination.page;
-    if (direct(request.destination)) {
+    if (takes_whole_slot(request.destination)) {
         ++job.call->direct_reads;
     } else {
         buffer = target = read_buffers_.back();

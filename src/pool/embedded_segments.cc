@@ -118,12 +118,13 @@ EmbeddedCore::Handle EmbeddedCore::writable_segment(TrafficClass traffic_class, 
 EmbeddedCore::Handle EmbeddedCore::create_segment(TrafficClass traffic_class,
                                                   std::int64_t bucket_start_ms, PutOutcome& refused,
                                                   Status& status) {
-    if (allocated_bytes_ + kSegmentBytes > options_.capacity_bytes) {
+    const std::int64_t taken = allocated_bytes_ + others_.allocated_bytes;
+    if (taken + kSegmentBytes > options_.capacity_bytes) {
         evicting_ = true;
         refused = PutOutcome::full;
         status = error(StatusCode::resource_exhausted,
                        "{}: {} of {} bytes are taken; old segments are being removed",
-                       options_.directory, allocated_bytes_, options_.capacity_bytes);
+                       options_.directory, taken, options_.capacity_bytes);
         return kNoSegment;
     }
     const Handle handle = new_handle();
@@ -137,7 +138,8 @@ EmbeddedCore::Handle EmbeddedCore::create_segment(TrafficClass traffic_class,
     if (!file.ok()) {
         free_handles_.push_back(handle);
         metrics_.io_errors.add();
-        evicting_ = evicting_ || file.status().code() == StatusCode::resource_exhausted;
+        disk_full_ = disk_full_ || file.status().code() == StatusCode::resource_exhausted;
+        evicting_ = evicting_ || disk_full_;
         refused = evicting_ ? PutOutcome::full : PutOutcome::failed;
         status = file.status();
         return kNoSegment;
@@ -223,6 +225,7 @@ void EmbeddedCore::creation_failed(Handle handle, std::int64_t result, const cha
     metrics_.io_errors.add();
     const bool no_room = result == -ENOSPC || result == -EDQUOT;
     evicting_ = evicting_ || no_room;
+    disk_full_ = disk_full_ || no_room;
     const Status status = error(
         no_room ? StatusCode::resource_exhausted : StatusCode::unavailable,
         "{}: the segment cannot be {} (errno {}); {}", path_of(segment), what, -result,

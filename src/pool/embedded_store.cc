@@ -227,6 +227,10 @@ StoreOpPtr EmbeddedStore::scrub(Deadline deadline,
         [report](EmbeddedCore& core, const auto& call) { core.begin_scrub(call, report); });
 }
 
+void EmbeddedStore::set_others(const OthersUsage& others) {
+    (void)front_->mailbox.post([others](EmbeddedCore& core) { core.set_others(others); });
+}
+
 StoreOpPtr EmbeddedStore::usage(Deadline deadline,
                                 std::function<void(PoolUsage usage, Status status)> done) {
     const auto usage = std::make_shared<PoolUsage>();

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -57,6 +58,9 @@ struct EmbeddedOptions {
     std::unique_ptr<FileLayer> files = {};  // null: the real ones
 };
 
+// Requests that a store with this io_depth has in flight at most: what its files must allow.
+int embedded_ring_depth(int io_depth);
+
 // Totals of a pool as it is now.
 struct PoolUsage {
     struct PerClass {
@@ -68,6 +72,13 @@ struct PoolUsage {
     std::int64_t earliest_expiry_unix_ms = 0;  // 0: no segment
     // Blocks that were there when it was opened: by namespace_tag, then by expiry.
     std::map<std::uint64_t, std::map<std::int64_t, std::int64_t>> opened_with;
+};
+// What others take of the same capacity, when several pools share one (shared_store.h).
+struct OthersUsage {
+    std::int64_t allocated_bytes = 0;
+    // Only what expires before this is given up for space, as long as there is room for a segment
+    // at all: something of the others goes first.
+    std::int64_t evict_before_unix_ms = std::numeric_limits<std::int64_t>::max();
 };
 struct ScrubReport {
     std::int64_t segments = 0, blocks = 0, bytes = 0, bad_blocks = 0;
@@ -101,6 +112,8 @@ class EmbeddedStore : public BlockStore {
     StoreOpPtr scrub(Deadline deadline,
                      std::function<void(ScrubReport report, Status status)> done);
     StoreOpPtr usage(Deadline deadline, std::function<void(PoolUsage usage, Status status)> done);
+    // From the next turn on; not after close().
+    void set_others(const OthersUsage& others);
 
   private:
     struct Front;

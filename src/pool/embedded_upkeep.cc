@@ -81,29 +81,41 @@ void EmbeddedCore::remove_expired(double& tokens) {
     }
 }
 
+// Of the capacity, without what is being removed.
+std::int64_t EmbeddedCore::kept_bytes() const {
+    return allocated_bytes_ - dying_bytes_ + others_.allocated_bytes;
+}
+
+bool EmbeddedCore::may_evict() const {
+    if (by_expiry_.empty()) return false;
+    return disk_full_ || kept_bytes() + kSegmentBytes > options_.capacity_bytes ||
+           by_expiry_.begin()->first < others_.evict_before_unix_ms;
+}
+
 // Files that are not of the pool go first, then the segments that would expire first.
 void EmbeddedCore::make_room(double& tokens) {
     const auto capacity = static_cast<double>(options_.capacity_bytes);
-    const auto kept = [&] { return static_cast<double>(allocated_bytes_ - dying_bytes_); };
+    const auto kept = [&] { return static_cast<double>(kept_bytes()); };
     if (kept() > options_.high_watermark * capacity) evicting_ = true;
     // A put that found no room cannot wait for the pace.
-    const bool urgent = allocated_bytes_ + kSegmentBytes > options_.capacity_bytes;
+    const bool urgent =
+        allocated_bytes_ + others_.allocated_bytes + kSegmentBytes > options_.capacity_bytes;
     double urgent_tokens = std::max(tokens, 1.0);
     double& left = urgent ? urgent_tokens : tokens;
     bool removed_one = false;
     while (evicting_ && left >= 1) {
         const bool low = kept() <= options_.low_watermark * capacity;
         // A disk that is full below the capacity is eased by one segment at a time.
-        if (low && (removed_one || kept() <= 0 || !dying_.empty())) break;
+        if (low && (removed_one || allocated_bytes_ == dying_bytes_ || !dying_.empty())) break;
         if (!remove_lost_file()) {
-            if (by_expiry_.empty()) break;
+            if (!may_evict()) break;
             kill(by_expiry_.begin()->second, GcCause::capacity);
         }
         removed_one = true;
         left -= 1;
         if (low) break;
     }
-    if (kept() <= options_.low_watermark * capacity || by_expiry_.empty()) evicting_ = false;
+    if (kept() <= options_.low_watermark * capacity || !may_evict()) evicting_ = disk_full_ = false;
 }
 
 bool EmbeddedCore::remove_lost_file() {

@@ -50,10 +50,20 @@ void EmbeddedCore::begin_drop(const std::shared_ptr<TaskCall>& call, const Names
     begin_walk(std::move(walk));
 }
 
+void EmbeddedCore::cut_short(Walk& walk) {
+    if (walk.status.ok() && !(walk.todo.empty() && walk.slots.empty()))
+        walk.status = error(StatusCode::unavailable,
+                            "{}: the pool was closed before all of it was "
+                            "gone through",
+                            options_.directory);
+    walk.todo.clear();
+    walk.slots.clear();
+}
+
 void EmbeddedCore::next_segment() {
     walking_ = true;
     Walk& walk = walks_.front();
-    if (closing_) walk.todo.clear();
+    if (closing_) cut_short(walk);
     std::size_t passed_over = 0;
     while (!walk.todo.empty()) {
         const auto [handle, id] = walk.todo.back();
@@ -139,7 +149,7 @@ void EmbeddedCore::take_entries(Status status, std::vector<FooterEntry> entries)
 
 void EmbeddedCore::next_slot() {
     Walk& walk = walks_.front();
-    if (closing_) walk.slots.clear();
+    if (closing_) cut_short(walk);
     if (walk.drop_tag) {
         while (!walk.slots.empty() && walk.in_flight < kDropDepth) {
             ++walk.in_flight;

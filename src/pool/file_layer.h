@@ -62,7 +62,8 @@ class FileLayer {
     virtual Status remove_directory(const std::string& path) = 0;  // an empty one
     virtual Status rename(const std::string& from, const std::string& to) = 0;
     virtual Result<std::vector<FileName>> list(const std::string& path) = 0;  // by name
-    // Held until the layer ends; unavailable when another process holds it.
+    // Of one file at most, held until the layer ends; unavailable when another process holds it, ok
+    // when this layer does.
     virtual Status lock(const std::string& path) = 0;
 
     // Takes the request; at most depth() are in flight.

@@ -118,10 +118,8 @@ Result<SlotTrailer> judge_slot_tail(std::span<const std::uint8_t> tail,
     return error(StatusCode::data_loss, "slot {}: its trailer is of another place", place.slot);
 }
 
-std::int64_t PoolReader::read(int file, std::int64_t offset, std::int64_t bytes,
-                              std::uint8_t* data) {
-    files_->submit(
-        {.kind = IoKind::read, .file = file, .offset = offset, .bytes = bytes, .data = data});
+std::int64_t PoolReader::perform(IoRequest request) {
+    files_->submit(std::move(request));
     done_.clear();
     while (done_.empty())
         files_->wait(done_, kLookUs);
@@ -132,7 +130,7 @@ Result<PoolFile> PoolReader::pool(const std::string& directory) {
     const std::string path = directory + "/POOL";
     FATHOM_ASSIGN(const int file, files_->open(path, OpenMode::reading));
     const auto bytes = aligned_bytes(kPoolFileBytes);
-    const std::int64_t got = read(file, 0, kPoolFileBytes, bytes.get());
+    const std::int64_t got = perform({.file = file, .bytes = kPoolFileBytes, .data = bytes.get()});
     files_->close(file);
     if (got < 0) return error(StatusCode::unavailable, "{}: cannot be read (errno {})", path, -got);
     auto pool = read_pool_file({bytes.get(), as_size(got)});
@@ -143,7 +141,7 @@ Result<SegmentHead> PoolReader::head(int file, const PoolSegmentFile& of, const 
                                      const SlotGeometry& geometry) {
     const std::int64_t bytes = segment_head_bytes(geometry);
     const auto head = aligned_bytes(bytes);
-    const std::int64_t got = read(file, 0, bytes, head.get());
+    const std::int64_t got = perform({.file = file, .bytes = bytes, .data = head.get()});
     if (got < 0)
         return error(StatusCode::unavailable, "{}: cannot be read (errno {})", of.path, -got);
     return judge_segment_head({head.get(), as_size(got)}, of, pool, geometry);
@@ -151,7 +149,8 @@ Result<SegmentHead> PoolReader::head(int file, const PoolSegmentFile& of, const 
 
 bool PoolReader::has_footer(int file) {
     const auto page = aligned_bytes(kPoolPageBytes);
-    const std::int64_t got = read(file, kPoolPageBytes, kPoolPageBytes, page.get());
+    const std::int64_t got = perform(
+        {.file = file, .offset = kPoolPageBytes, .bytes = kPoolPageBytes, .data = page.get()});
     return got > 0 &&
            std::any_of(page.get(), page.get() + got, [](std::uint8_t byte) { return byte != 0; });
 }

@@ -68,8 +68,8 @@ class PoolReader {
 
     // The POOL of one directory. not_found when there is none.
     Result<PoolFile> pool(const std::string& directory);
-    // Bytes read, or −errno; data, offset and bytes are aligned to 4 KiB.
-    std::int64_t read(int file, std::int64_t offset, std::int64_t bytes, std::uint8_t* data);
+    // One request, whatever it is; bytes done, or −errno.
+    std::int64_t perform(IoRequest request);
     // Header and footer of a file that is open (OpenMode::reading). unavailable: it cannot be read.
     Result<SegmentHead> head(int file, const PoolSegmentFile& of, const PoolUuid& pool,
                              const SlotGeometry& geometry);

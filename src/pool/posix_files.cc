@@ -18,6 +18,7 @@ namespace {
 StatusCode code_of(int number) {
     switch (number) {
         case ENOENT:
+        case ESTALE:  // gone, says a network file system
             return StatusCode::not_found;
         case ENOSPC:
         case EDQUOT:
@@ -123,6 +124,7 @@ Result<std::vector<FileName>> PosixFiles::list(const std::string& path) {
 }
 
 Status PosixFiles::lock(const std::string& path) {
+    if (lock_ >= 0 && locked_ == path) return {};
     const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0640);
     if (file < 0) return failed("opened", path, errno);
     if (::flock(file, LOCK_EX | LOCK_NB) != 0) {
@@ -142,6 +144,7 @@ Status PosixFiles::lock(const std::string& path) {
     if (::ftruncate(file, 0) != 0 || ::pwrite(file, note.data(), note.size(), 0) < 0)
         add_limit("the lock does not say whose it is");
     lock_ = file;
+    locked_ = path;
     return {};
 }
 

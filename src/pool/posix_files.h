@@ -36,6 +36,7 @@ class PosixFiles : public FileLayer {
     std::string limits_;
     bool direct_ = true;  // until a file system refuses
     int lock_ = -1;
+    std::string locked_;
 };
 
 }  // namespace fathom

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/huge_memory.h"
+#include "pool/block_store.h"
 
 namespace fathom {
 
@@ -27,6 +28,13 @@ class SlotBuffers {
     std::shared_ptr<std::byte> memory_;
     std::int64_t piece_bytes_;
 };
+
+// Whether a whole slot may be read straight to where its block is wanted.
+inline bool takes_whole_slot(const BlockDestination& destination) {
+    constexpr std::uintptr_t kPageMask = 4095;
+    return destination.whole_slot &&
+           (reinterpret_cast<std::uintptr_t>(destination.page) & kPageMask) == 0;
+}
 
 // One piece for a request that comes seldom. Shared with the completion that ends it.
 inline std::shared_ptr<std::uint8_t> aligned_bytes(std::int64_t bytes) {

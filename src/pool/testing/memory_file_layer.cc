@@ -105,6 +105,7 @@ class MemoryLayer : public FileLayer {
     }
     Status lock(const std::string& path) override {
         std::lock_guard lock(disk_.mutex_);
+        if (locked_ == path) return {};
         if (!disk_.locks_.insert(path).second)
             return error(StatusCode::unavailable, "{}: in use by another process", path);
         locked_ = path;

@@ -2,7 +2,8 @@
 // crashes, and, when told, flips bits, tears, shortens, misdirects and loses writes, reads what is
 // stale, and fails. Its choices follow from a seed and the number of the operation.
 //
-// A MemoryDisk outlives its layers, as a disk does its processes. One layer at a time.
+// A MemoryDisk outlives its layers, as a disk does its processes. It may have several layers at a
+// time.
 #pragma once
 
 #include <condition_variable>
