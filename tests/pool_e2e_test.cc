@@ -6,6 +6,7 @@
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/json.h"
@@ -111,6 +112,53 @@ TEST_F(PoolServer, AKilledServerLosesOnlyTime) {
     const Answer warm = complete(server, body(1));
     EXPECT_GT(warm.cached_tokens, 0);
     EXPECT_EQ(complete(server, body(3)).cached_tokens, 0);
+}
+
+TEST_F(PoolServer, ServersOfOnePoolFindEachOthersBlocks) {
+    ServeProcess first(flags());
+    const Answer cold = complete(first, body(1));
+    EXPECT_EQ(cold.cached_tokens, 0);
+    Answer warm, again;
+    {
+        ServeProcess second(flags());
+        warm = complete(second, body(1));
+        EXPECT_GE(warm.cached_tokens, cold.prompt_tokens / 128 * 128 - 128);
+        EXPECT_EQ(warm.cached_tokens % 128, 0);
+        EXPECT_TRUE(std::filesystem::exists(dir_ / "peers" / "1"));
+        // Both compute one prompt at the same time, and both may store it.
+        Answer one, two;
+        std::thread other([&] { one = complete(first, body(2)); });
+        two = complete(second, body(2));
+        other.join();
+        EXPECT_EQ(one.text, two.text);
+        EXPECT_EQ(one.cached_tokens, 0);
+        complete(second, body(3));
+        kill(second.child().pid(), SIGKILL);
+        second.child().finish();
+    }
+    // The first goes on, a third finds what all had.
+    EXPECT_EQ(complete(first, body(4)).cached_tokens, 0);
+    ServeProcess third(flags());
+    again = complete(third, body(1));
+    EXPECT_EQ(again.text, warm.text);
+    EXPECT_EQ(again.cached_tokens, warm.cached_tokens);
+    for (const int number : {2, 3, 4})
+        EXPECT_GT(complete(third, body(number)).cached_tokens, 0) << number;
+    end(third);
+    end(first);
+}
+
+TEST_F(PoolServer, APoolOfOneProcessIsRefusedToASecond) {
+    ServeProcess first(flags({"--pool.store", "embedded"}));
+    std::vector<std::string> args = {
+        FATHOM_PROGRAM, "serve", "--model",      testing::source_path("models/tiny"),
+        "--port",       "0",     "--pool.store", "embedded"};
+    for (const std::string& flag : flags())
+        args.push_back(flag);
+    Child second(args);
+    EXPECT_EQ(second.finish(), 1);
+    EXPECT_THAT(second.err(), HasSubstr("in use by another process"));
+    end(first);
 }
 
 TEST_F(PoolServer, KeysDoNotFindEachOthersPrompts) {

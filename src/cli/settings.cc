@@ -69,8 +69,9 @@ void bind_stack(StackOptions& stack, ConfigSchema& schema) {
 void bind_pool(Settings& settings, ConfigSchema& schema) {
     StackOptions& stack = settings.stack;
     Settings::Pool& pool = settings.pool;
-    schema.add_choice("pool.store", &stack.pool.store, {"directory", "rados"},
-                      "where the KV pool is: in pool.dir, or in a Ceph cluster (docs/kv_pool.md)");
+    schema.add_choice("pool.store", &stack.pool.store, {"shared", "embedded", "rados"},
+                      "where the KV pool is: in pool.dir, for any number of processes or for this "
+                      "one alone, or in a Ceph cluster (docs/kv_pool.md)");
     schema.add("pool.rados_conf", &stack.pool.rados.conf,
                "the cluster's ceph.conf; empty: where Ceph looks for it");
     schema.add("pool.rados_user", &stack.pool.rados.user,
@@ -86,8 +87,12 @@ void bind_pool(Settings& settings, ConfigSchema& schema) {
                "after which a request that the cluster does not answer has failed");
     schema.add("pool.dir", &stack.pool.directory,
                "directory of the KV pool: computed prompts and answers outlive the process there");
+    schema.add("pool.writer", &stack.pool.writer,
+               "name of what this process writes to in a shared one, always the same; for mounts "
+               "whose locks do not reach other hosts. Empty: the first that is free");
     schema.add("pool.capacity_mib", &pool.capacity_mib, 0, std::int64_t{1} << 40,
-               "files of the pool; 0: half of what is free, at most 1 TiB");
+               "files of the pool, of all processes together; 0: half of what is free or the "
+               "pool's, at most 1 TiB");
     schema.add("pool.secret_file", &stack.pool.secret_file,
                "32 bytes that names of blocks depend on; empty: DIR/SECRET, made when absent");
     schema.add("pool.encrypt", &stack.pool.encrypt,

@@ -1,5 +1,6 @@
 #include "pool/open_pool.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "pool/key_ring.h"
 #include "pool/rados_store.h"
 #include "pool/secret_file.h"
+#include "pool/shared_store.h"
 
 namespace fathom {
 
@@ -25,14 +27,31 @@ constexpr std::int64_t kUsageUs = 10'000'000;
 // What even a slow disk under load does not reach: 22 MiB/s, after a second in its queue.
 constexpr std::int64_t kSlowUs = 1'000'000, kSlowUsPerBlock = 5'000;
 
+// What lies below the directory takes of its file system.
+std::uintmax_t taken_bytes(const std::string& directory) {
+    std::uintmax_t bytes = 0;
+    std::error_code failed;
+    std::filesystem::recursive_directory_iterator at(directory, failed), end;
+    while (!failed && at != end) {
+        struct stat facts {};
+        if (::lstat(at->path().c_str(), &facts) == 0 && S_ISREG(facts.st_mode))
+            bytes += static_cast<std::uintmax_t>(facts.st_blocks) * 512;
+        at.increment(failed);
+    }
+    return bytes;
+}
+
+// Of what is free and what the pool has already, so that it stays the same from one life to the
+// next, and for all that share it.
 Result<std::int64_t> free_share(const std::string& directory) {
     std::error_code failed;
     const std::filesystem::space_info space = std::filesystem::space(directory, failed);
     if (failed)
         return error(StatusCode::unavailable, "{}: {}; give pool.capacity_mib", directory,
                      failed.message());
-    return std::min(static_cast<std::int64_t>(std::min<std::uintmax_t>(
-                        space.available / 2, static_cast<std::uintmax_t>(kCapacityMax))),
+    return std::min(static_cast<std::int64_t>(
+                        std::min<std::uintmax_t>((space.available + taken_bytes(directory)) / 2,
+                                                 static_cast<std::uintmax_t>(kCapacityMax))),
                     kCapacityMax);
 }
 
@@ -70,21 +89,41 @@ Result<std::string> read_or_make_secret(const std::string& path) {
 
 namespace {
 
-Result<std::unique_ptr<EmbeddedStore>> open_directory(const OpenPoolOptions& options,
-                                                      const Clock& clock,
-                                                      MetricsRegistry& metrics) {
-    EmbeddedOptions embedded;
-    embedded.directory = options.directory;
-    embedded.payload_bytes = options.payload_bytes;
-    embedded.capacity_bytes = options.capacity_bytes;
-    if (embedded.capacity_bytes == 0) {
-        FATHOM_ASSIGN(embedded.capacity_bytes, free_share(options.directory));
+struct OpenedStore {
+    std::unique_ptr<BlockStore> store;
+    EmbeddedStore* own = nullptr;  // what this process writes to, inside; null in a cluster
+};
+
+Result<OpenedStore> open_directory(const OpenPoolOptions& options, const Clock& clock,
+                                   MetricsRegistry& metrics) {
+    std::int64_t capacity_bytes = options.capacity_bytes;
+    if (capacity_bytes == 0) {
+        FATHOM_ASSIGN(capacity_bytes, free_share(options.directory));
     }
-    embedded.clock = &clock;
-    embedded.metrics = &metrics;
-    embedded.encrypt = options.encrypt;
-    FATHOM_ASSIGN(embedded.keys, open_keys(options, clock));
-    return EmbeddedStore::open(std::move(embedded));
+    const auto make_embedded = [options, capacity_bytes, &clock,
+                                &metrics]() -> Result<EmbeddedOptions> {
+        EmbeddedOptions embedded;
+        embedded.directory = options.directory;
+        embedded.payload_bytes = options.payload_bytes;
+        embedded.capacity_bytes = capacity_bytes;
+        embedded.clock = &clock;
+        embedded.metrics = &metrics;
+        embedded.encrypt = options.encrypt;
+        FATHOM_ASSIGN(embedded.keys, open_keys(options, clock));
+        return embedded;
+    };
+    if (options.store == "embedded") {
+        FATHOM_ASSIGN(EmbeddedOptions embedded, make_embedded());
+        FATHOM_ASSIGN(auto store, EmbeddedStore::open(std::move(embedded)));
+        EmbeddedStore* own = store.get();
+        return OpenedStore{std::move(store), own};
+    }
+    SharedOptions shared;
+    shared.make_embedded = make_embedded;
+    shared.writer = options.writer;
+    FATHOM_ASSIGN(auto store, SharedStore::open(std::move(shared)));
+    EmbeddedStore* own = &store->own();
+    return OpenedStore{std::move(store), own};
 }
 
 Result<std::unique_ptr<RadosStore>> open_cluster(const OpenPoolOptions& options, const Clock& clock,
@@ -139,23 +178,20 @@ Result<std::unique_ptr<OpenPool>> OpenPool::open(const OpenPoolOptions& options,
     const bool rados = options.store == "rados";
     std::unique_ptr<OpenPool> pool(new OpenPool(clock));
     FATHOM_ASSIGN(pool->secret_, rados ? secret_of_cluster(options) : secret_of_directory(options));
-    std::unique_ptr<BlockStore> store;
-    EmbeddedStore* directory = nullptr;
+    OpenedStore opened;
     if (rados) {
-        FATHOM_ASSIGN(store, open_cluster(options, clock, metrics));
+        FATHOM_ASSIGN(opened.store, open_cluster(options, clock, metrics));
     } else {
-        FATHOM_ASSIGN(auto embedded, open_directory(options, clock, metrics));
-        directory = embedded.get();
-        store = std::move(embedded);
+        FATHOM_ASSIGN(opened, open_directory(options, clock, metrics));
     }
     auto breaker = std::make_unique<BreakerStore>(
-        std::move(store),
+        std::move(opened.store),
         BreakerOptions{
             .slow_us = kSlowUs, .slow_us_per_block = kSlowUsPerBlock, .metrics = &metrics},
         clock);
     auto quota = std::make_unique<QuotaStore>(
         std::move(breaker), QuotaOptions{.limits = options.quota, .metrics = &metrics}, clock);
-    if (directory != nullptr) count_usage(*directory, *quota, clock);
+    if (opened.own != nullptr) count_usage(*opened.own, *quota, clock);
     pool->store_ = std::move(quota);
     pool->tier_ = std::make_unique<PoolTier>(*pool->store_, options.tier, clock, metrics);
     return pool;

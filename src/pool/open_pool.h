@@ -1,7 +1,7 @@
 // A pool as a process uses it: the store that its options name, the tier over it for engines, and
 // the secret of its namespaces.
 //
-//   engine ─ PoolTier ─ QuotaStore ─ BreakerStore ─ EmbeddedStore | RadosStore
+//   engine ─ PoolTier ─ QuotaStore ─ BreakerStore ─ SharedStore | EmbeddedStore | RadosStore
 //
 // The secret is what keeps names of blocks from being computed by who can ask the store (kvpool.md
 // 10). It lies in a file, by default SECRET in the pool's directory, made when it is absent and
@@ -26,8 +26,10 @@
 namespace fathom {
 
 struct OpenPoolOptions {
-    std::string store = "directory";  // or "rados"
+    // "shared": other processes may have the directory too; "embedded": this one alone; or "rados".
+    std::string store = "shared";
     std::string directory;
+    std::string writer;  // of a shared one: SharedOptions::writer
     RadosClusterOptions rados{.conf = {},
                               .user = "admin",
                               .keyring = {},
@@ -36,7 +38,7 @@ struct OpenPoolOptions {
                               .rados_namespace = {}};
     std::string secret_file;  // empty: directory/SECRET
     std::int64_t payload_bytes = 0;
-    std::int64_t capacity_bytes = 0;  // 0: half of what the file system has free, at most 1 TiB
+    std::int64_t capacity_bytes = 0;  // 0: half of what is free or the pool's, at most 1 TiB
     // Slots are encrypted, each under its namespace's key (key_ring.h). A pool that holds encrypted
     // slots reads them without this as well, where the keys are.
     bool encrypt = false;

@@ -49,8 +49,8 @@ PeerLooks::PeerLooks(const SharedParts& options, const SlotGeometry& geometry,
       metrics_(metrics),
       reader_(std::move(reader)),
       pools_(
-          reader_, geometry, [this](PeerPools::Message message) { tell(std::move(message)); },
-          metrics, stop_),
+          reader_, geometry, options.embedded.encrypt,
+          [this](PeerPools::Message message) { tell(std::move(message)); }, metrics, stop_),
       jobs_(kJobsMax) {}
 
 Status PeerLooks::start() {
@@ -63,7 +63,7 @@ Status PeerLooks::start() {
         if (marks.ok()) obey(*marks);
         obeyed->set_value(marks.ok() ? Status() : marks.status());
         look(true, false);
-        looked->set_value();
+        tell([looked](SharedCore&) { looked->set_value(); });
     });
     thread_ = std::thread([this] { run(); });
     FATHOM_RETURN_IF_ERROR(clean.get());
@@ -109,10 +109,11 @@ void PeerLooks::refresh(std::function<void()> done) {
 
 void PeerLooks::drop(std::shared_ptr<SharedDrop> call, const NamespaceId& ns) {
     if (jobs_.try_push([this, call, ns] { begin_drop(call, ns); })) return;
-    tell([call](SharedCore& core) {
-        core.end_drop(*call, Status(StatusCode::resource_exhausted,
-                                    "too many namespaces are being dropped; try again later"));
-    });
+    Status refused = stop_.load()
+                         ? Status(StatusCode::unavailable, "the pool is being closed")
+                         : Status(StatusCode::resource_exhausted,
+                                  "too many namespaces are being dropped; try again later");
+    tell([call, refused = std::move(refused)](SharedCore& core) { core.end_drop(*call, refused); });
 }
 
 std::vector<std::string> PeerLooks::others() {

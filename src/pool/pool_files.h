@@ -7,7 +7,7 @@
 //   DIR/peers/<name>/POOL, …    and of further processes that share DIR (shared_store.h)
 //
 // Bytes are judged by pure functions, the same ones for recovery, peers and tools. PoolReader gets
-// the bytes: blocking calls over a file layer of its own, of one thread.
+// the bytes: blocking calls over a file layer of its own, all on the thread of the first one.
 #pragma once
 
 #include <cstdint>

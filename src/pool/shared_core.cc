@@ -31,7 +31,6 @@ SharedCore::SharedCore(const SharedParts& options, const SlotGeometry& geometry,
     finishes_.resize(read_buffers_.size());
     for (std::size_t i = finishes_.size(); i-- > 0;)
         free_tags_.push_back(static_cast<std::uint32_t>(i));
-    wall_ms_ = clock_.wall_unix_ms();
 }
 
 SharedCore::~SharedCore() {
@@ -86,7 +85,6 @@ std::int64_t SharedCore::idle_us() const {
 }
 
 void SharedCore::turn() {
-    wall_ms_ = clock_.wall_unix_ms();
     const std::int64_t now_us = clock_.now_us();
     const auto renew_rate = static_cast<double>(options_.embedded.renew_bytes_per_s);
     const double passed_s = turned_us_ == 0 ? 1 : static_cast<double>(now_us - turned_us_) * 1e-6;
@@ -251,13 +249,14 @@ void SharedCore::begin(const std::shared_ptr<SharedPut>& call) {
 bool SharedCore::passes_on(SharedPut& call, std::size_t at) {
     BlockPlace place;
     const PeerSegment* segment = find(call.requests[at].name.key, place);
+    const std::int64_t wall_ms = clock_.wall_unix_ms();
     bool renewal = false;
     if (segment != nullptr && refusal(call.deadline).ok()) {
         const ClassLife& life =
             options_.embedded.lives[static_cast<std::size_t>(call.options.traffic_class)];
-        const bool old = segment->expiry_ms - wall_ms_ < call.options.renew_before_ms;
+        const bool old = segment->expiry_ms - wall_ms < call.options.renew_before_ms;
         const bool longer =
-            bucket_expiry_ms(life, bucket_start_ms(life, wall_ms_)) > segment->expiry_ms;
+            bucket_expiry_ms(life, bucket_start_ms(life, wall_ms)) > segment->expiry_ms;
         const auto cost = static_cast<double>(geometry_.slot_bytes);
         renewal = old && longer && renew_tokens_ >= cost;
         if (!renewal) return false;

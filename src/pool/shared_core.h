@@ -196,7 +196,7 @@ class SharedCore {
     bool sweep_again_ = false;
     double renew_tokens_ = 0;
 
-    std::int64_t wall_ms_ = 0, turned_us_ = 0;
+    std::int64_t turned_us_ = 0;
     bool closing_ = false, ended_ = false;
     Deadline close_deadline_;
     std::function<void()> on_closed_;

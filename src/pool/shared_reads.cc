@@ -27,8 +27,9 @@ const PeerSegment* SharedCore::find(const BlockKey& key, BlockPlace& place) cons
     const auto at = segments_.find(place.segment);
     if (at == segments_.end()) return nullptr;
     const PeerSegment& segment = at->second;
-    const bool readable = !segment.gone && wall_ms_ < segment.expiry_ms &&
-                          segment.bucket_start_ms <= wall_ms_ + kFutureMs;
+    const std::int64_t wall_ms = clock_.wall_unix_ms();
+    const bool readable = !segment.gone && wall_ms < segment.expiry_ms &&
+                          segment.bucket_start_ms <= wall_ms + kFutureMs;
     return readable ? &segment : nullptr;
 }
 
@@ -56,6 +57,8 @@ void SharedCore::add_blocks(Handle handle, const std::vector<PeerBlock>& blocks)
             continue;
         index_.put(block.key, {.segment = handle, .slot = static_cast<std::uint16_t>(block.slot)});
     }
+    // At once: who waited for these blocks asks for them next.
+    peer_blocks_.store(index_.size(), std::memory_order_release);
 }
 
 void SharedCore::seal(Handle handle) {
@@ -230,7 +233,7 @@ void SharedCore::finish_read(const ReadJob& job, const BlockPlace& place, std::u
 // is in doubt is forgotten. In a segment that is being written that is no fault: the slot was on
 // its way, and is found again when the segment is sealed.
 GetStatus SharedCore::judge(const ReadJob& job, const BlockPlace& place, const PeerSegment& segment,
-                            const std::uint8_t* slot) {
+                            std::uint8_t* slot) {
     const GetRequest& request = job.call->requests[job.at];
     SlotPlace expected = segment.place;
     expected.slot = place.slot;

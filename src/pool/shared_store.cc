@@ -79,7 +79,9 @@ Result<OwnPool> open_own(const SharedOptions& options, const std::string& shared
 }
 
 // All pools of one directory have blocks of one size, or none would find the others'.
-Status check_root(PoolReader& reader, const EmbeddedOptions& embedded) {
+Status check_root(const SharedOptions& options, const EmbeddedOptions& embedded) {
+    FATHOM_ASSIGN(std::unique_ptr<FileLayer> files, options.make_files(1));
+    PoolReader reader(std::move(files));
     const auto root = reader.pool(embedded.directory);
     if (!root.ok() || root->payload_bytes == embedded.payload_bytes) return {};
     return invalid_argument(
@@ -152,15 +154,14 @@ Result<std::unique_ptr<SharedStore>> SharedStore::open(SharedOptions options) {
     FATHOM_ASSIGN(std::unique_ptr<FileLayer> eyes, options.make_files(kLookDepth));
     FATHOM_ASSIGN(front->files, options.make_files(embedded.io_depth));
     FATHOM_ASSIGN(front->own, open_own(options, embedded.directory));
-    PoolReader reader(std::move(eyes));
-    FATHOM_RETURN_IF_ERROR(check_root(reader, embedded));
+    FATHOM_RETURN_IF_ERROR(check_root(options, embedded));
     static_cast<SharedOptions&>(front->parts) = std::move(options);
     if (embedded.metrics == nullptr) front->own_registry = std::make_unique<MetricsRegistry>();
     front->metrics = std::make_unique<SharedMetrics>(
         embedded.metrics == nullptr ? *front->own_registry : *embedded.metrics);
     front->looks =
         std::make_unique<PeerLooks>(front->parts, geometry, front->own.directory, *front->own.store,
-                                    front->mailbox, *front->metrics, std::move(reader));
+                                    front->mailbox, *front->metrics, PoolReader(std::move(eyes)));
     front->thread = std::thread([front = front.get(), geometry] { front->run(geometry); });
     std::unique_ptr<SharedStore> store(new SharedStore(front));
     FATHOM_RETURN_IF_ERROR(front->looks->start());
