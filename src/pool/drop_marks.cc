@@ -54,7 +54,8 @@ Result<std::vector<DropMark>> list_drop_marks(FileLayer& files, const std::strin
         auto mark = name.directory ? parse(name.name) : std::nullopt;
         if (!mark) continue;
         const auto rid = files.list(directory + "/drops/" + name.name);
-        if (!rid.ok()) continue;
+        if (!rid.ok() && rid.status().code() == StatusCode::not_found) continue;
+        if (!rid.ok()) return rid.status();
         for (const FileName& pool : *rid)
             mark->rid.insert(pool.name);
         marks.push_back(std::move(*mark));

@@ -116,41 +116,34 @@ void PeerLooks::drop(std::shared_ptr<SharedDrop> call, const NamespaceId& ns) {
     tell([call, refused = std::move(refused)](SharedCore& core) { core.end_drop(*call, refused); });
 }
 
-std::vector<std::string> PeerLooks::others() {
-    auto directories = pool_directories(reader_.files(), options_.embedded.directory);
-    if (!directories.ok()) {
-        metrics_.io_errors.add();
-        health_.set(
-            {.state = StoreHealth::State::degraded, .reason = directories.status().message()});
-        return {};
-    }
-    std::erase(*directories, own_directory_);
-    return std::move(*directories);
+void PeerLooks::degrade(const Status& status) {
+    metrics_.io_errors.add();
+    health_.set({.state = StoreHealth::State::degraded, .reason = status.message()});
 }
 
 void PeerLooks::look(bool full, bool tend_all) {
     const std::int64_t begun_us = real_clock().now_us();
     const auto marks = list_drop_marks(reader_.files(), options_.embedded.directory);
-    if (!marks.ok()) {
-        // Without them it is not known what must not be found.
-        metrics_.io_errors.add();
-        health_.set({.state = StoreHealth::State::degraded, .reason = marks.status().message()});
-        return;
-    }
-    health_.set({});
-    metrics_.drops.set(static_cast<double>(marks->size()));
+    // Without them it is not known what must not be found.
+    if (!marks.ok()) return degrade(marks.status());
     obey(*marks);
-    const std::vector<std::string> directories = others();
+    auto listed = pool_directories(reader_.files(), options_.embedded.directory);
+    if (!listed.ok()) return degrade(listed.status());
+    std::erase(*listed, own_directory_);
+    const std::vector<std::string>& directories = *listed;
+    metrics_.drops.set(static_cast<double>(marks->size()));
     pools_.look(directories, full, [&](const std::string& directory) {
         std::set<std::uint64_t> tags;
         for (const DropMark& mark : *marks)
             if (!mark.rid.contains(name_of(directory))) tags.insert(namespace_tag(mark.ns));
         return tags;
     });
+    StoreHealth health;
     if (!pools_.trouble().empty()) {
-        health_.set({.state = StoreHealth::State::degraded,
-                     .reason = pools_.trouble() + "; blocks of other processes may not be found"});
+        health = {.state = StoreHealth::State::degraded,
+                  .reason = pools_.trouble() + "; blocks of other processes may not be found"};
     }
+    health_.set(std::move(health));
     if (full || !drops_.empty()) {
         const std::vector<PeerUsage> usage = pools_.usage();
         if (full) share_capacity(usage);

@@ -46,7 +46,6 @@ class PeerLooks {
 
     void run();
     void look(bool full, bool tend_all);
-    std::vector<std::string> others();
     void begin_drop(const std::shared_ptr<SharedDrop>& call, const NamespaceId& ns);
     void obey(const std::vector<DropMark>& marks);
     void forget(const NamespaceId& ns);
@@ -57,6 +56,7 @@ class PeerLooks {
     bool tend_one(const std::vector<DropMark>& marks, const std::vector<PeerUsage>& usage,
                   std::size_t at);
     void tell(PeerPools::Message message) { (void)mailbox_.post(std::move(message)); }
+    void degrade(const Status& status);
     std::string name_of(const std::string& pool) const {
         return pool_name(options_.embedded.directory, pool);
     }

@@ -280,29 +280,15 @@ void SharedCore::take_own(SharedPut& call, PutResult result) {
 
 void SharedPut::give_up(SharedCore&, bool) {}
 
-void SharedCore::begin(const std::shared_ptr<SharedExists>& call) {
-    ++running_;
-    if (closing_) {
-        return take_own(*call, std::vector<bool>(call->keys.size()), refusal(call->deadline));
-    }
-    call->own = own_.exists(
-        call->keys, call->deadline, [this, call](std::vector<bool> present, Status status) {
-            (void)mailbox_.post([call, present = std::move(present),
-                                 status = std::move(status)](SharedCore& core) mutable {
-                core.take_own(*call, std::move(present), std::move(status));
-            });
-        });
-}
-
+// When the own store was too late, what the others have is known all the same.
 void SharedCore::take_own(SharedExists& call, std::vector<bool> present, Status status) {
-    for (std::size_t i = 0; i < call.keys.size() && status.ok(); ++i)
+    const bool known = status.ok() || status.code() == StatusCode::deadline_exceeded;
+    present.resize(call.keys.size());
+    for (std::size_t i = 0; i < call.keys.size() && known; ++i)
         if (!present[i]) present[i] = has(call.keys[i]);
-    end(call);
     const auto done = std::move(call.done);
     done(std::move(present), std::move(status));
 }
-
-void SharedExists::give_up(SharedCore&, bool) {}
 
 bool SharedCore::begin(const std::shared_ptr<SharedDrop>& call) {
     ++running_;

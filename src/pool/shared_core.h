@@ -63,8 +63,8 @@ struct SharedPut : SharedCall {
     std::vector<bool> renewal;           // beside it
 };
 
-struct SharedExists : SharedCall {
-    void give_up(SharedCore& core, bool cancelled) override;
+// The own store has been asked already when the core hears of it.
+struct SharedExists {
     std::vector<BlockKey> keys;
     BlockStore::ExistsDone done;
 };
@@ -113,7 +113,7 @@ class SharedCore {
 
     void begin(const std::shared_ptr<SharedGet>& call);
     void begin(const std::shared_ptr<SharedPut>& call);
-    void begin(const std::shared_ptr<SharedExists>& call);
+    void take_own(SharedExists& call, std::vector<bool> present, Status status);
     bool begin(const std::shared_ptr<SharedDrop>& call);  // false: it has ended
     void cancel(const std::shared_ptr<SharedCall>& call);
 
@@ -131,7 +131,6 @@ class SharedCore {
   private:
     friend struct SharedGet;
     friend struct SharedPut;
-    friend struct SharedExists;
     friend struct SharedDrop;
 
     using IoFinish = std::function<void(std::int64_t result)>;
@@ -154,7 +153,6 @@ class SharedCore {
     void release(SharedGet& call);
     bool passes_on(SharedPut& call, std::size_t at);
     void take_own(SharedPut& call, PutResult result);
-    void take_own(SharedExists& call, std::vector<bool> present, Status status);
 
     // shared_reads.cc
     const PeerSegment* find(const BlockKey& key, BlockPlace& place) const;

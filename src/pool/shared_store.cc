@@ -113,6 +113,20 @@ struct SharedStore::Front : std::enable_shared_from_this<SharedStore::Front> {
         FATHOM_CHECK(posted, "a store was called after its end");
         return std::make_shared<Handle>(shared_from_this(), call);
     }
+    // The own store first, from here on: every wake-up of a thread counts in a lookup.
+    StoreOpPtr ask(std::vector<BlockKey> keys, Deadline deadline, ExistsDone done) {
+        const auto call = std::make_shared<SharedExists>();
+        call->keys = keys;
+        call->done = std::move(done);
+        return own.store->exists(
+            std::move(keys), deadline,
+            [front = shared_from_this(), call](std::vector<bool> present, Status status) {
+                (void)front->mailbox.post([call, present = std::move(present),
+                                           status = std::move(status)](SharedCore& core) mutable {
+                    core.take_own(*call, std::move(present), std::move(status));
+                });
+            });
+    }
     // With nobody else's blocks to be found, the own store answers alone.
     bool alone() const { return peer_blocks.load(std::memory_order_acquire) == 0; }
 
@@ -214,25 +228,20 @@ void SharedStore::refresh(std::function<void()> done) {
 
 StoreOpPtr SharedStore::exists(std::vector<BlockKey> keys, Deadline deadline, ExistsDone done) {
     if (front_->alone()) return own().exists(std::move(keys), deadline, std::move(done));
-    const auto call = std::make_shared<SharedExists>();
-    call->keys = std::move(keys);
-    call->done = std::move(done);
-    return front_->post(call, deadline);
+    return front_->ask(std::move(keys), deadline, std::move(done));
 }
 
 StoreOpPtr SharedStore::longest_prefix(std::vector<BlockKey> chain, Deadline deadline,
                                        PrefixDone done) {
     if (front_->alone()) return own().longest_prefix(std::move(chain), deadline, std::move(done));
-    const auto call = std::make_shared<SharedExists>();
-    call->keys = std::move(chain);
-    call->done = [metrics = front_->metrics.get(), done = std::move(done)](
-                     const std::vector<bool>& present, Status status) {
+    ExistsDone found = [metrics = front_->metrics.get(), done = std::move(done)](
+                           const std::vector<bool>& present, Status status) {
         const std::size_t blocks = search_prefix(
             present.size(), [&](std::size_t i) { return static_cast<bool>(present[i]); });
         metrics->prefix_hit_blocks.observe(static_cast<double>(blocks));
         done(blocks, std::move(status));
     };
-    return front_->post(call, deadline);
+    return front_->ask(std::move(chain), deadline, std::move(found));
 }
 
 StoreOpPtr SharedStore::get(std::vector<GetRequest> requests, Deadline deadline, GetCalls calls) {
