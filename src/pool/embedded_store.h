@@ -1,4 +1,4 @@
-// The default store: a directory of one process (kvpool.md 5).
+// A store in a directory of one process (kvpool.md 5); several share one through shared_store.h.
 //
 //   DIR/POOL                            which pool this is
 //   DIR/LOCK                            held while a process has it open

@@ -504,6 +504,37 @@ TEST_F(SharedProcesses, AKilledOnesBlocksAreFoundAndItsPoolIsTakenOver) {
     EXPECT_EQ(get_blocks(*store, {1, 2, 3}).result.leading_hits, 3U);
 }
 
+TEST_F(SharedProcesses, WhoEncryptsFindsAndBelievesOnlyWhatIsEncrypted) {
+    const auto open_with = [&](bool encrypt) {
+        SharedOptions with = options();
+        with.make_embedded = [make = with.make_embedded, encrypt,
+                              keys = folder_.path() + "/keys"]() -> Result<EmbeddedOptions> {
+            FATHOM_ASSIGN(EmbeddedOptions embedded, make());
+            FATHOM_ASSIGN(embedded.keys, KeyRing::open(keys, real_clock()));
+            embedded.encrypt = encrypt;
+            return embedded;
+        };
+        auto store = SharedStore::open(std::move(with));
+        EXPECT_TRUE(store.ok()) << store.status().message();
+        return store.ok() ? std::move(*store) : nullptr;
+    };
+    const auto plain = open_with(false), first = open_with(true), second = open_with(true);
+    put_block(*plain, 1);
+    put_block(*first, 2);
+    refresh(*plain);
+    refresh(*second);
+    for (const bool whole_slot : {true, false}) {
+        const GotBlocks got = get_blocks(*second, {2, 1}, whole_slot);
+        EXPECT_EQ(got.result.leading_hits, 1U);
+        EXPECT_EQ(got.wrong, 0);
+        EXPECT_EQ(get_blocks(*plain, {1, 2}, whole_slot).result.leading_hits, 2U);
+    }
+    EXPECT_EQ(put_block(*second, 1), PutOutcome::stored);
+    EXPECT_TRUE(drop_namespace(*second, 1).ok());
+    EXPECT_EQ(blocks_exist(*plain, {1, 2}), (std::vector<bool>{false, false}));
+    EXPECT_EQ(get_block(*first, 2), GetStatus::miss);
+}
+
 TEST_F(SharedProcesses, OneAloneIsAnEmbeddedPool) {
     {
         const auto store = open();
