@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/block_key.h"
@@ -46,6 +47,9 @@ class BlockTier {
     // stay (by the wall clock); 0 when it was dropped, since too much is waiting to be stored.
     virtual std::int64_t persist(const BlockName& name, const std::uint8_t* page,
                                  TrafficClass traffic_class) = 0;
+    // A block that persist() took and that was not stored after all, each once; nothing when there
+    // is none. Whoever uses it next should give it again.
+    virtual std::optional<BlockKey> next_refused() = 0;
 };
 
 // How long a request may wait for its blocks. Never longer than a quarter of what computing them

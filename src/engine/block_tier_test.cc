@@ -72,6 +72,13 @@ class MapTier final : public BlockTier {
         return due_ms;
     }
 
+    std::optional<BlockKey> next_refused() override {
+        if (refused.empty()) return std::nullopt;
+        const BlockKey key = refused.front();
+        refused.pop_front();
+        return key;
+    }
+
     void run_some(std::size_t count = ~std::size_t{0}) {
         for (; count > 0 && !queue.empty(); --count) {
             const auto call = std::move(queue.front());
@@ -87,6 +94,7 @@ class MapTier final : public BlockTier {
     std::map<Sha256Digest, Stored> store;
     std::vector<TrafficClass> classes;
     std::deque<std::function<void()>> queue;
+    std::deque<BlockKey> refused;
     std::int64_t page_bytes = 0, hole = -1, due_ms = 1'000'000'000'000;
     int finds = 0, loads = 0, persists = 0, cancels = 0;
     bool full = false, waits = false;
@@ -398,6 +406,24 @@ TEST(BlockTier, BlocksThatWereDroppedAreGivenAgainWithTheNextUse) {
     const int persists = tier.persists;
     rig.answer(request);
     EXPECT_EQ(tier.persists, persists);  // they are there
+}
+
+TEST(BlockTier, BlocksThatTheTierRefusedLaterAreGivenAgainWithTheNextUse) {
+    MapTier tier;
+    Rig rig(tier);
+    const EngineRequest request = make_request(1, 300, 10);
+    rig.answer(request);
+    ASSERT_EQ(tier.persists, 2);
+    rig.answer(request);
+    EXPECT_EQ(tier.persists, 2);
+    for (const auto& [key, stored] : tier.store)
+        tier.refused.push_back({key});
+    tier.refused.push_back({Sha256Digest{}});  // of nobody here
+    tier.store.clear();
+    rig.answer(request);
+    EXPECT_EQ(tier.persists, 4);
+    EXPECT_EQ(tier.store.size(), 2u);
+    EXPECT_TRUE(tier.refused.empty());
 }
 
 TEST(BlockTier, BlocksNearTheirEndAreStoredAgain) {

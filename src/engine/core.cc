@@ -192,6 +192,7 @@ class Core final : public EngineCore {
     Status check_ids_are_free(const EngineRequest& request) const;
     void make_plan();
     void end_what_is_over();
+    void offer_refused_again();
     void retire_item(StepRun::Item& item);
     void count_step();
     void count_rows(Sequence& sequence);
@@ -364,6 +365,7 @@ void Core::compute() {
 void Core::retire() {
     FATHOM_CHECK(in_flight_);
     count_step();
+    if (config_.tier != nullptr) offer_refused_again();
     for (StepRun::Item& item : run_.items())
         retire_item(item);
     in_flight_ = false;
@@ -387,6 +389,11 @@ void Core::count_step() {
     correction_.observe(predicted_us_, static_cast<double>(step_us));
     scheduler_.set_cost_scale(correction_.scale());
     if (metrics_) metrics_->cost_scale.set(correction_.scale());
+}
+
+void Core::offer_refused_again() {
+    while (const std::optional<BlockKey> key = config_.tier->next_refused())
+        if (PrefixCache::Block* block = cache_.find(*key)) block->set_store_due_ms(0);
 }
 
 // What follows from a sequence's rows: observed logits, a token, an end.

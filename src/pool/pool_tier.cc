@@ -23,6 +23,8 @@ std::int64_t whole_pages(std::int64_t bytes) {
     return (bytes + kPoolPageBytes - 1) / kPoolPageBytes * kPoolPageBytes;
 }
 
+constexpr std::size_t kRefusalsMax = 4'096;
+
 }  // namespace
 
 // Outlives the tier while the store has a slot.
@@ -111,6 +113,8 @@ struct PoolTier::Shared {
     const std::int64_t slots;
     std::shared_ptr<std::byte> memory;
     BoundedQueue<std::int64_t> free;
+    // For the engine to hear of; what has no room is offered when it is due, as if it were stored.
+    BoundedQueue<BlockKey> refusals{kRefusalsMax};
     Counter &hit_tokens, &dropped, &refused;
     std::array<Counter*, 4> lookups{};
     std::array<Counter*, kLossCauses> losses{};
@@ -195,14 +199,20 @@ std::int64_t PoolTier::persist(const BlockName& name, const std::uint8_t* page,
         {request}, {.traffic_class = traffic_class, .renew_before_ms = renew_ms},
         Deadline{shared_->clock.now_us() + shared_->options.put_deadline_us},
         {.done =
-             [shared = shared_](const PutResult& result) {
+             [shared = shared_, key = name.key](const PutResult& result) {
                  const PutOutcome outcome = result.blocks.at(0);
-                 if (outcome != PutOutcome::stored && outcome != PutOutcome::exists &&
-                     outcome != PutOutcome::renewed && outcome != PutOutcome::in_flight)
-                     shared->refused.add();
+                 if (outcome == PutOutcome::stored || outcome == PutOutcome::exists ||
+                     outcome == PutOutcome::renewed || outcome == PutOutcome::in_flight)
+                     return;
+                 shared->refused.add();
+                 (void)shared->refusals.try_push(BlockKey(key));
              },
          .released = [shared = shared_, at = *slot] { shared->give_back(at); }});
     return shared_->clock.wall_unix_ms() + life_ms - renew_ms;
+}
+
+std::optional<BlockKey> PoolTier::next_refused() {
+    return shared_->refusals.try_pop();
 }
 
 }  // namespace fathom

@@ -6,8 +6,8 @@
 // What an engine persists is copied at once into one of a fixed number of staging slots (aligned,
 // so that a store may write straight from it), with its digest taken before the copy, and written
 // by the store when it gets to it. When no slot is free the block is dropped and counted:
-// persisting never delays a token. Writes that the store refused for being busy are dropped too;
-// the engine gives a block again when it is used again.
+// persisting never delays a token. Writes that the store refused are dropped too; the engine hears
+// of them and gives a block again when it is used again.
 //
 // Several engines may share one tier. Any thread.
 #pragma once
@@ -15,6 +15,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/metrics.h"
@@ -49,6 +50,7 @@ class PoolTier final : public BlockTier {
                                std::int64_t deadline_us, LoadCalls calls) override;
     std::int64_t persist(const BlockName& name, const std::uint8_t* page,
                          TrafficClass traffic_class) override;
+    std::optional<BlockKey> next_refused() override;
 
   private:
     struct Shared;
