@@ -170,8 +170,10 @@ void BlockLoader::start_load(std::uint64_t id, Job& job) {
     counters_->absent_tokens.add(static_cast<std::uint64_t>(
         (job.limit - static_cast<std::int64_t>(job.found.size())) * kPageTokens));
     if (job.found.size() < 2) job.found.clear();
-    const std::int64_t pages_max = cache_.pool().total() / 2;
-    const std::int64_t kept_free = cache_.pool().total() / 8;  // for those that run
+    const std::int64_t total = cache_.pool().total();
+    const std::int64_t pages_max = held_pages_ == 0 ? total : total / 2;
+    const bool nobody_runs = cache_.available_pages() == total;
+    const std::int64_t kept_free = nobody_runs ? 0 : total / 8;
     const NamespaceId& ns = job.sequence->kv_namespace();
     const KeyedTokens tokens = job.sequence->keyed_tokens();
     std::vector<BlockName> names;

@@ -374,6 +374,15 @@ TEST(BlockTier, TheEngineEndsOnlyWhenTheTierHasLetGo) {
     EXPECT_TRUE(tier.queue.empty());
 }
 
+TEST(BlockTier, APromptThatFillsTheArenaIsLoadedWhole) {
+    MapTier tier;
+    const EngineRequest request = make_request(1, 620, 10);
+    Rig(tier, 5).answer(request);
+    Rig rig(tier, 5);
+    const EngineEvent warm = rig.answer(request);
+    EXPECT_EQ(warm.anchors.hit_tokens, 512);
+}
+
 TEST(BlockTier, WaitingForPagesNeverStopsTheOldest) {
     MapTier tier;
     std::vector<EngineRequest> requests;
