@@ -41,8 +41,8 @@ class ServeProcess {
         return client.answer();
     }
     // The value of a metric without labels (or with the labels spelled out), or -1.
-    double metric(const std::string& name) const {
-        const std::string text = "\n" + ask(http_get("/metrics")).body;
+    double metric(const std::string& name, const std::string& headers = {}) const {
+        const std::string text = "\n" + ask(http_get("/metrics", headers)).body;
         const std::size_t at = text.find("\n" + name + " ");
         return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
     }

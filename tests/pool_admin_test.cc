@@ -12,6 +12,7 @@
 #include "cli_process.h"
 #include "pool/embedded_store.h"
 #include "pool/segment.h"
+#include "pool/shared_store.h"
 #include "pool/testing/store_calls.h"
 
 namespace fathom {
@@ -134,9 +135,7 @@ TEST_F(PoolAdmin, LooksBesideAServerAndLeavesChangesToIt) {
     EXPECT_EQ(verify.status, 0) << verify.err;
     EXPECT_EQ(number(verify.pool(), "blocks"), 10);
     for (const std::vector<std::string>& words :
-         {std::vector<std::string>{"scrub", pool()},
-          {"gc", pool()},
-          {"drop", pool(), "--namespace", "0101010101010101"}}) {
+         {std::vector<std::string>{"scrub", pool()}, {"gc", pool()}}) {
         const Ran refused = run(words);
         EXPECT_EQ(refused.status, 1) << words[0];
         EXPECT_THAT(refused.err, HasSubstr(me + " has it open, nothing was changed"));
@@ -208,6 +207,72 @@ TEST_F(PoolAdmin, DropErasesATenantEverywhereWithItsKey) {
     const auto store = open(pool(), true);
     EXPECT_EQ(get_blocks(*store, kNumbers, true, 2).result.leading_hits, kNumbers.size());
     EXPECT_EQ(get_block(*store, 3, 1), GetStatus::miss);
+}
+
+// One that looks at marks answers, beside pools whose process has ended.
+TEST_F(PoolAdmin, DropIsAnsweredByProcessesThatShareThePool) {
+    SharedOptions options;
+    options.make_embedded = [this] {
+        EmbeddedOptions embedded;
+        embedded.directory = pool();
+        embedded.payload_bytes = kPayload;
+        embedded.capacity_bytes = std::int64_t{4} << 30;
+        return Result<EmbeddedOptions>(std::move(embedded));
+    };
+    options.look_us = 1'000;
+    const auto first = *SharedStore::open(options), second = *SharedStore::open(options);
+    put_blocks(*first, kNumbers, {}, 1);
+    put_blocks(*second, kNumbers, {}, 2);
+    put_blocks(*second, {20}, {}, 1);
+    write(pool() + "/peers/gone", 1);
+    const Ran drop = run({"drop", pool(), "--namespace", "0101010101010101", "--json"});
+    EXPECT_EQ(drop.status, 0) << drop.out << drop.err;
+    EXPECT_EQ(number(drop.json(), "dropped_blocks"), 17);
+    EXPECT_EQ(number(drop.json(), "left_blocks"), 0);
+    EXPECT_TRUE(drop.json().find("waiting")->items().empty());
+    EXPECT_TRUE(fs::is_empty(pool() + "/drops"));
+    for (const auto& store : {first.get(), second.get()}) {
+        EXPECT_EQ(get_block(*store, 3, 1), GetStatus::miss);
+        EXPECT_EQ(get_block(*store, 20, 1), GetStatus::miss);
+    }
+    EXPECT_EQ(get_blocks(*second, kNumbers, true, 2).result.leading_hits, kNumbers.size());
+    put_blocks(*first, {3}, {}, 1);
+    EXPECT_EQ(get_block(*first, 3, 1), GetStatus::hit);  // what is new is not meant
+}
+
+TEST_F(PoolAdmin, DropSaysWhoHasNotAnsweredAndIsFinishedByWhoOpensThePoolNext) {
+    const std::vector<std::string> words = {
+        "drop", pool(), "--namespace", "0101010101010101", "--timeout-s", "0"};
+    write(pool());
+    write(pool(), 2);
+    fs::create_directories(pool() + "/peers");
+    auto held = open(pool() + "/peers/a");
+    put_blocks(*held, kNumbers);
+    put_blocks(*held, kNumbers, {}, 2);
+    std::vector<std::string> as_json = words;
+    as_json.emplace_back("--json");
+    const Ran drop = run(as_json);
+    EXPECT_EQ(drop.status, 1) << drop.err;
+    EXPECT_EQ(number(drop.json(), "dropped_blocks"), 8);
+    EXPECT_EQ(number(drop.json(), "left_blocks"), 8);
+    ASSERT_EQ(drop.json().find("waiting")->items().size(), 1U);
+    const Json waiting = drop.json().find("waiting")->items().at(0);
+    EXPECT_EQ(waiting.find("directory")->as_string(), pool() + "/peers/a");
+    EXPECT_THAT(waiting.find("waits_for")->as_string(),
+                HasSubstr("process " + std::to_string(::getpid()) + " has it open"));
+    EXPECT_THAT(run(words).out, HasSubstr("not yet dropped from " + pool() + "/peers/a"));
+    EXPECT_EQ(get_blocks(*held, kNumbers).result.leading_hits, kNumbers.size());
+    held.reset();
+    // Which command opens it makes no difference, nor by what name.
+    EXPECT_EQ(run({"gc", pool() + "/peers/a/"}).status, 0);
+    held = open(pool() + "/peers/a");
+    EXPECT_EQ(get_block(*held, 3, 1), GetStatus::miss);
+    EXPECT_EQ(get_blocks(*held, kNumbers, true, 2).result.leading_hits, kNumbers.size());
+    held.reset();
+    EXPECT_EQ(run(words).status, 0);
+    const Ran refused = run({"drop", pool() + "/peers/a", "--namespace", "0101010101010101"});
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.err, HasSubstr("is one of the pools in " + pool()));
 }
 
 TEST_F(PoolAdmin, DropWantsToKnowWhoAndChangesNothingOtherwise) {

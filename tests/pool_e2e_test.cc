@@ -53,6 +53,8 @@ std::string body(int number, int max_tokens = 8) {
 struct Answer {
     std::string text;
     std::int64_t prompt_tokens = 0, cached_tokens = 0;
+    std::string window_source;  // of its anchors
+    std::size_t replays = 0;
 };
 
 Answer complete(const ServeProcess& server, const std::string& request,
@@ -67,13 +69,20 @@ Answer complete(const ServeProcess& server, const std::string& request,
     result.prompt_tokens = usage.find("prompt_tokens")->as_int64();
     if (const Json* details = usage.find("prompt_tokens_details"))
         result.cached_tokens = details->find("cached_tokens")->as_int64();
+    const Json& anchors = *json->find("fathom")->find("anchors");
+    result.window_source = anchors.find("window_source")->as_string();
+    result.replays = anchors.find("replays")->items().size();
     return result;
 }
 
 // Until nothing waits to be stored any more.
-void wait_stored(const ServeProcess& server) {
-    while (server.metric("kvpool_put_queue_depth") > 0)
+void wait_stored(const ServeProcess& server, const std::string& headers = {}) {
+    double waiting = 1;
+    while (waiting > 0) {
+        waiting = server.metric("kvpool_put_queue_depth", headers);
         std::this_thread::yield();
+    }
+    EXPECT_EQ(waiting, 0);
 }
 
 void end(ServeProcess& server) {
@@ -242,6 +251,78 @@ TEST_F(PoolServer, AKeysKvIsDroppedByWhoHasTheKey) {
     ServeProcess server(flags(keys));
     EXPECT_EQ(complete(server, body(1), alpha).cached_tokens, 0);
     EXPECT_GT(complete(server, body(2), beta).cached_tokens, 0);
+}
+
+TEST_F(PoolServer, AKeysKvIsDroppedUnderServersThatRun) {
+    const std::vector<std::string> keys = {"--api-key", "alpha", "--api-key", "beta"};
+    const std::string alpha = "authorization: Bearer alpha\r\n", beta = "x-api-key: beta\r\n";
+    ServeProcess server(flags(keys));
+    complete(server, body(1), alpha);
+    const Answer kept = complete(server, body(2), beta);
+    {
+        ServeProcess other(flags(keys));  // its pool is free then
+        complete(other, body(3), alpha);
+        end(other);
+    }
+    wait_stored(server, alpha);
+    std::ofstream(dir_ / "key") << "alpha\n";
+    Child drop({FATHOM_PROGRAM, "pool", "drop", dir_.string(), "--model",
+                testing::source_path("models/tiny"), "--key-file", (dir_ / "key").string(),
+                "--json"});
+    EXPECT_EQ(drop.finish(), 0) << drop.out() << drop.err();
+    const auto report = parse_json(drop.out());
+    ASSERT_TRUE(report.ok()) << drop.out();
+    EXPECT_GE(report->find("dropped_blocks")->as_int64(), kept.prompt_tokens / 128 * 2);
+    EXPECT_EQ(report->find("left_blocks")->as_int64(), 0);
+    ServeProcess late(flags(keys));
+    EXPECT_EQ(complete(late, body(1), alpha).cached_tokens, 0);
+    EXPECT_EQ(complete(late, body(3), alpha).cached_tokens, 0);
+    EXPECT_GT(complete(late, body(2), beta).cached_tokens, 0);
+    EXPECT_EQ(complete(server, body(2), beta).text, kept.text);
+    end(late);
+    end(server);
+}
+
+// Two on one machine: what the first computed the second continues from as if it had computed it
+// itself. When the first has gone, its windows go too and its blocks stay.
+TEST_F(PoolServer, AServerContinuesFromTheWindowsOfAnother) {
+    constexpr const char* kOthers = R"(kvpool_swa_hit_total{from="other"})";
+    const std::vector<std::string> keys = {"--api-key", "alpha", "--api-key", "beta"};
+    const std::string alpha = "authorization: Bearer alpha\r\n", beta = "x-api-key: beta\r\n";
+    const auto names = [&] {
+        return std::distance(std::filesystem::directory_iterator(dir_ / "windows"),
+                             std::filesystem::directory_iterator());
+    };
+    ServeProcess first(flags(keys));
+    const Answer cold = complete(first, body(1), alpha);
+    const Answer later = complete(first, body(2), alpha);
+    EXPECT_EQ(cold.window_source, "none");
+    wait_stored(first, alpha);
+
+    ServeProcess second(flags(keys));
+    EXPECT_EQ(names(), 2);
+    EXPECT_EQ(complete(second, body(1), beta).cached_tokens, 0);
+    EXPECT_EQ(second.metric(kOthers, alpha), 0);
+    const Answer warm = complete(second, body(1), alpha);
+    EXPECT_EQ(warm.text, cold.text);
+    EXPECT_EQ(warm.window_source, "snapshot");
+    EXPECT_EQ(warm.replays, 0U);
+    EXPECT_GT(warm.cached_tokens, 0);
+    EXPECT_EQ(warm.cached_tokens % 128, 0);
+    EXPECT_EQ(warm.cached_tokens, complete(first, body(1), alpha).cached_tokens);
+    EXPECT_GT(second.metric(kOthers, alpha), 0);
+
+    kill(first.child().pid(), SIGKILL);
+    first.child().finish();
+    EXPECT_TRUE(second.child().gather_until([&] { return names() == 1; }));
+    const double had = second.metric(kOthers, alpha);
+    const Answer replayed = complete(second, body(2), alpha);
+    EXPECT_EQ(replayed.window_source, "replay");
+    EXPECT_EQ(replayed.cached_tokens, later.prompt_tokens / 128 * 128 - 128);
+    EXPECT_EQ(second.metric(kOthers, alpha), had);
+    EXPECT_EQ(complete(second, body(1), alpha).text, cold.text);
+    end(second);
+    EXPECT_EQ(names(), 0);
 }
 
 TEST_F(PoolServer, WhatCannotBeOpenedSaysWhy) {

@@ -113,8 +113,8 @@ void bind_pool(Settings& settings, ConfigSchema& schema) {
                "machine; -1: as engine.snapshot_mib");
     schema.add(
         "pool.find_ms", &stack.pool_find_ms, 0, 600'000,
-        "how long a request may wait to know what the pool has; 0: 1 for a directory, 20 for "
-        "a cluster");
+        "how long a request may wait to know what the pool has; 0: 3, with pool.store = embedded "
+        "1, in a cluster 20");
     schema.add("pool.load_ms", &stack.pool_load_ms, 0, 600'000,
                "how long a request waits for its blocks, and beside it");
     schema.add("pool.load_ms_per_1k_tokens", &stack.pool_load_ms_per_1k_tokens, 0, 600'000,

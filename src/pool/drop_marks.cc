@@ -1,13 +1,18 @@
 #include "pool/drop_marks.h"
 
+#include <filesystem>
+#include <future>
+#include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace fathom {
 
 namespace {
 
 constexpr std::size_t kNamespaceDigits = 64, kNumberDigits = 16;
+constexpr Deadline kNever{std::numeric_limits<std::int64_t>::max()};
 constexpr std::size_t kNameChars = kNamespaceDigits + 2 * (1 + kNumberDigits);
 
 std::optional<std::uint64_t> hex_number(std::string_view digits) {
@@ -18,6 +23,13 @@ std::optional<std::uint64_t> hex_number(std::string_view digits) {
         value = value << 4 | static_cast<std::uint64_t>(digit ? c - '0' : c - 'a' + 10);
     }
     return value;
+}
+
+std::filesystem::path full_path(const std::string& directory) {
+    std::error_code failed;
+    std::filesystem::path path = std::filesystem::absolute(directory, failed).lexically_normal();
+    if (failed) path = directory;
+    return path.has_filename() ? path : path.parent_path();
 }
 
 std::optional<DropMark> parse(const std::string& name) {
@@ -43,6 +55,13 @@ std::optional<DropMark> parse(const std::string& name) {
 std::string pool_name(const std::string& directory, const std::string& pool_directory) {
     if (pool_directory == directory) return "root";
     return "peers." + pool_directory.substr(pool_directory.rfind('/') + 1);
+}
+
+std::vector<std::string> shared_directories_of(const std::string& pool_directory) {
+    const std::filesystem::path path = full_path(pool_directory), above = path.parent_path();
+    std::vector<std::string> found = {path.string()};
+    if (above.filename() == "peers") found.push_back(above.parent_path().string());
+    return found;
 }
 
 Result<std::vector<DropMark>> list_drop_marks(FileLayer& files, const std::string& directory) {
@@ -95,6 +114,42 @@ Status remove_drop_mark(PoolReader& reader, const std::string& directory, const 
     for (const std::string& pool : mark.rid)
         (void)reader.perform({.kind = IoKind::unlink, .path = path + "/" + pool});
     return reader.files().remove_directory(path);
+}
+
+// The store's thread answers, and runs as long as the store is there.
+Status drop_and_wait(EmbeddedStore& pool, const NamespaceId& ns) {
+    const auto answer = std::make_shared<std::promise<Status>>();
+    std::future<Status> future = answer->get_future();
+    (void)pool.drop_namespace(ns, kNever,
+                              [answer](Status status) { answer->set_value(std::move(status)); });
+    return future.get();
+}
+
+namespace {
+
+Status obey(EmbeddedStore& pool, const std::string& at, const std::string& directory,
+            FileLayer& files) {
+    FATHOM_ASSIGN(const std::vector<DropMark> marks, list_drop_marks(files, directory));
+    const std::string name = pool_name(directory, at);
+    for (const DropMark& mark : marks) {
+        if (mark.rid.contains(name)) continue;
+        const Status dropped = drop_and_wait(pool, mark.ns);
+        if (!dropped.ok()) return dropped.with_context(at + ": a dropped namespace is still in it");
+        const Status said = acknowledge_drop(files, directory, mark.name, name);
+        if (!said.ok() && said.code() != StatusCode::not_found) return said;
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EmbeddedStore>> open_rid_of_drops(EmbeddedOptions options,
+                                                         FileLayer& files) {
+    const std::vector<std::string> directories = shared_directories_of(options.directory);
+    FATHOM_ASSIGN(auto pool, EmbeddedStore::open(std::move(options)));
+    for (const std::string& directory : directories)
+        FATHOM_RETURN_IF_ERROR(obey(*pool, directories[0], directory, files));
+    return pool;
 }
 
 }  // namespace fathom

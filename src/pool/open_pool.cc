@@ -10,6 +10,7 @@
 
 #include "base/queue.h"
 #include "pool/breaker_store.h"
+#include "pool/drop_marks.h"
 #include "pool/embedded_store.h"
 #include "pool/key_ring.h"
 #include "pool/rados_store.h"
@@ -114,7 +115,8 @@ Result<OpenedStore> open_directory(const OpenPoolOptions& options, const Clock& 
     };
     if (options.store == "embedded") {
         FATHOM_ASSIGN(EmbeddedOptions embedded, make_embedded());
-        FATHOM_ASSIGN(auto store, EmbeddedStore::open(std::move(embedded)));
+        FATHOM_ASSIGN(const std::unique_ptr<FileLayer> files, make_file_layer(1));
+        FATHOM_ASSIGN(auto store, open_rid_of_drops(std::move(embedded), *files));
         EmbeddedStore* own = store.get();
         return OpenedStore{std::move(store), own};
     }

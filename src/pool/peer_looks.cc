@@ -165,12 +165,6 @@ void PeerLooks::forget(const NamespaceId& ns) {
     });
 }
 
-Status PeerLooks::drop_own(const NamespaceId& ns) {
-    return wait_for([&](const std::function<void(Status)>& done) {
-        (void)own_.drop_namespace(ns, kNever, done);
-    });
-}
-
 // What others, or an earlier life, said is to be dropped.
 void PeerLooks::obey(const std::vector<DropMark>& marks) {
     const std::string name = name_of(own_directory_);
@@ -181,12 +175,13 @@ void PeerLooks::obey(const std::vector<DropMark>& marks) {
         if (obeyed_.contains(mark.name) && rid) continue;
         if (!obeyed_.contains(mark.name)) {
             forget(mark.ns);
-            const Status dropped = rid ? Status() : drop_own(mark.ns);
+            const Status dropped = rid ? Status() : drop_and_wait(own_, mark.ns);
             if (!dropped.ok()) {
                 log_warning("pool: {}: a dropped namespace: {}", own_directory_, dropped.message());
                 continue;
             }
             obeyed_.insert(mark.name);
+            pools_.expect_wiped_slots();
         }
         const Status said =
             acknowledge_drop(reader_.files(), options_.embedded.directory, mark.name, name);
@@ -195,7 +190,8 @@ void PeerLooks::obey(const std::vector<DropMark>& marks) {
             log_warning("pool: {}", said.message());
         }
     }
-    std::erase_if(obeyed_, [&](const std::string& mark) { return !there.contains(mark); });
+    if (std::erase_if(obeyed_, [&](const std::string& mark) { return !there.contains(mark); }) > 0)
+        pools_.expect_wiped_slots();
 }
 
 void PeerLooks::begin_drop(const std::shared_ptr<SharedDrop>& call, const NamespaceId& ns) {
@@ -205,7 +201,7 @@ void PeerLooks::begin_drop(const std::shared_ptr<SharedDrop>& call, const Namesp
         directories.ok() && std::all_of(directories->begin(), directories->end(),
                                         [&](const std::string& d) { return d == own_directory_; });
     if (alone) {
-        Status status = drop_own(ns);
+        Status status = drop_and_wait(own_, ns);
         return tell([call, status](SharedCore& core) { core.end_drop(*call, status); });
     }
     const auto mark = make_drop_mark(reader_, options_.embedded.directory, ns,
@@ -303,13 +299,12 @@ void PeerLooks::tend(const std::vector<DropMark>& marks, const std::vector<PeerU
         std::int64_t& after_us = tend_after_us_[peer.directory];
         if (!all && now_us < after_us) continue;
         after_us = now_us + (drops ? kTendDropsUs : kTendUs);
-        if (tend_one(marks, usage, i)) metrics_.tended.add();
+        if (tend_one(usage, i)) metrics_.tended.add();
     }
 }
 
 // False when somebody has it.
-bool PeerLooks::tend_one(const std::vector<DropMark>& marks, const std::vector<PeerUsage>& usage,
-                         std::size_t at) {
+bool PeerLooks::tend_one(const std::vector<PeerUsage>& usage, std::size_t at) {
     const std::string& directory = usage[at].directory;
     auto files = options_.make_files(embedded_ring_depth(options_.embedded.io_depth));
     if (!files.ok() || !(*files)->lock(directory + "/LOCK").ok()) return false;
@@ -319,7 +314,7 @@ bool PeerLooks::tend_one(const std::vector<DropMark>& marks, const std::vector<P
     options->scrub_bytes_per_s = 0;
     options->metrics = nullptr;
     options->files = std::move(*files);
-    auto opened = EmbeddedStore::open(std::move(*options));
+    auto opened = open_rid_of_drops(std::move(*options), reader_.files());
     if (!opened.ok()) {
         metrics_.io_errors.add();
         log_warning("pool: nobody looks after {}: {}", directory, opened.status().message());
@@ -336,16 +331,6 @@ bool PeerLooks::tend_one(const std::vector<DropMark>& marks, const std::vector<P
             std::min(others.evict_before_unix_ms, usage[i].earliest_expiry_unix_ms + 1);
     }
     pool.set_others(others);
-    for (const DropMark& mark : marks) {
-        if (mark.rid.contains(name_of(directory))) continue;
-        const Status dropped = wait_for([&](const std::function<void(Status)>& done) {
-            (void)pool.drop_namespace(mark.ns, kNever, done);
-        });
-        if (dropped.ok()) {
-            (void)acknowledge_drop(reader_.files(), options_.embedded.directory, mark.name,
-                                   name_of(directory));
-        }
-    }
     const Deadline until{clock_.now_us() + kTendingUs};
     (void)wait_for(
         [&](const std::function<void(Status)>& done) { (void)pool.collect(until, done); });

@@ -49,12 +49,10 @@ class PeerLooks {
     void begin_drop(const std::shared_ptr<SharedDrop>& call, const NamespaceId& ns);
     void obey(const std::vector<DropMark>& marks);
     void forget(const NamespaceId& ns);
-    Status drop_own(const NamespaceId& ns);
     void end_drops(const std::vector<DropMark>& marks, const std::vector<std::string>& pools);
     void share_capacity(const std::vector<PeerUsage>& usage);
     void tend(const std::vector<DropMark>& marks, const std::vector<PeerUsage>& usage, bool all);
-    bool tend_one(const std::vector<DropMark>& marks, const std::vector<PeerUsage>& usage,
-                  std::size_t at);
+    bool tend_one(const std::vector<PeerUsage>& usage, std::size_t at);
     void tell(PeerPools::Message message) { (void)mailbox_.post(std::move(message)); }
     void degrade(const Status& status);
     std::string name_of(const std::string& pool) const {

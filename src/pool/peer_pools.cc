@@ -230,12 +230,13 @@ void PeerPools::read_slots(int file, Known& known, const std::set<std::uint64_t>
     std::vector<std::uint32_t> slots;
     for (const auto& [slot, looks] : known.gaps)
         slots.push_back(slot);
-    std::uint32_t more = kFirstSlots;
+    const bool whole = std::exchange(known.whole, false);
+    std::uint32_t next = known.next_slot, more = kFirstSlots;
     const auto end = static_cast<std::uint32_t>(geometry_.slots);
     while (true) {
-        const std::uint32_t before = known.next_slot;
-        for (std::uint32_t slot = before; slot < std::min(before + more, end); ++slot)
-            slots.push_back(slot);
+        const std::uint32_t before = known.next_slot, until = std::min(next + more, end);
+        for (; next < until; ++next)
+            slots.push_back(next);
         const auto trailers = reader_.trailers(file, geometry_, known.place, slots);
         for (std::size_t i = 0; i < slots.size(); ++i) {
             if (!trailers[i]) continue;
@@ -246,7 +247,7 @@ void PeerPools::read_slots(int file, Known& known, const std::set<std::uint64_t>
             const FooterEntry entry = footer_entry(*trailers[i]);
             if (wanted(entry, dropping)) blocks.push_back({entry.key, entry.ns_tag, slots[i]});
         }
-        if (known.next_slot == before || known.next_slot == end) break;
+        if (next == end || (known.next_slot == before && !whole)) break;
         slots.clear();
         more = std::min(more * 4, kMostSlots);
     }
@@ -256,6 +257,13 @@ void PeerPools::read_slots(int file, Known& known, const std::set<std::uint64_t>
     tell_([handle = known.handle, blocks = std::move(blocks)](SharedCore& core) {
         core.add_blocks(handle, blocks);
     });
+}
+
+void PeerPools::expect_wiped_slots() {
+    for (auto& [directory, pool] : pools_)
+        for (const std::string& path : pool.unsealed)
+            if (const auto at = pool.segments.find(path); at != pool.segments.end())
+                at->second.whole = true;
 }
 
 std::vector<PeerUsage> PeerPools::usage() const {

@@ -37,6 +37,8 @@ class PeerPools {
     // is not rid of yet are passed over.
     using Dropping = std::function<std::set<std::uint64_t>(const std::string& directory)>;
     void look(const std::vector<std::string>& directories, bool full, const Dropping& dropping);
+    // Something is being dropped: the next look does not take empty slots for the end.
+    void expect_wiped_slots();
 
     std::vector<PeerUsage> usage() const;             // by directory
     std::string trouble() const { return trouble_; }  // of the last look; empty when there was none
@@ -49,6 +51,9 @@ class PeerPools {
         bool sealed = false, listed = false;
         std::uint32_t next_slot = 0;        // behind the last one that was found
         std::map<std::uint32_t, int> gaps;  // before that, and how often looked for
+        // The next look reads all slots behind it, else only until some are empty: those of a
+        // dropped namespace look as if they had never been written.
+        bool whole = true;
     };
     struct Pool {
         bool usable = false;

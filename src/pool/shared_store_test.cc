@@ -372,6 +372,21 @@ TEST_F(SharedStores, ADropReachesLiveAndAbandonedPools) {
     EXPECT_EQ(get_block(*third, 5, 1), GetStatus::hit);
 }
 
+// Wiped slots look as if they had never been written, and the segment is not sealed yet.
+TEST_F(SharedStores, BlocksBehindWipedOnesAreFound) {
+    const auto first = open(), second = open();
+    put_blocks(*first, range(0, 60), {}, 1);
+    put_blocks(*first, range(0, 5), {}, 2);
+    ASSERT_TRUE(drop_namespace(*first, 1).ok());
+    refresh(*second);
+    expect_all(*second, range(0, 5), 2);
+    const auto third = open();  // knows nothing of the drop
+    expect_all(*third, range(0, 5), 2);
+    put_blocks(*first, range(5, 5), {}, 2);
+    refresh(*third);
+    expect_all(*third, range(0, 10), 2);
+}
+
 TEST_F(SharedStores, ADropWaitsForWhoDoesNotAnswerAndIsDoneLater) {
     auto first = open();
     put_blocks(*first, range(0, 10), {}, 1);

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <unistd.h>
+
 #include <ctime>
 #include <limits>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "base/clock.h"
 #include "base/queue.h"
 #include "cli/commands.h"
+#include "pool/drop_marks.h"
 
 namespace fathom {
 namespace {
@@ -74,6 +77,11 @@ Result<std::vector<std::string>> pools_in(PoolReader& reader, const std::string&
                  directory);
 }
 
+Result<std::unique_ptr<KeyRing>> keys_in(const std::string& key_dir) {
+    if (::access(key_dir.c_str(), F_OK) != 0) return nullptr;
+    return KeyRing::open(key_dir, real_clock());
+}
+
 Result<std::unique_ptr<EmbeddedStore>> open_offline(PoolReader& reader,
                                                     const std::string& directory,
                                                     OfflineOptions options) {
@@ -90,8 +98,12 @@ Result<std::unique_ptr<EmbeddedStore>> open_offline(PoolReader& reader,
     embedded.capacity_bytes = options.capacity_bytes > 0 ? options.capacity_bytes : kNoLimitBytes;
     embedded.scrub_bytes_per_s = 0;
     embedded.keys = std::move(options.keys);
+    for (const std::string& shared : shared_directories_of(directory)) {
+        if (embedded.keys != nullptr) break;
+        FATHOM_ASSIGN(embedded.keys, keys_in(shared + "/keys"));
+    }
     embedded.metrics = options.metrics;
-    return EmbeddedStore::open(std::move(embedded));
+    return open_rid_of_drops(std::move(embedded), reader.files());
 }
 
 Status await(Watch& watch, const std::function<void(std::function<void(Status)>)>& begin,

@@ -47,11 +47,14 @@ Result<std::unique_ptr<PoolReader>> make_pool_reader();
 // Those of pool_directories; an error when there is none.
 Result<std::vector<std::string>> pools_in(PoolReader& reader, const std::string& directory);
 
-// A pool under its lock, with blocks of the size that its POOL says; it is not evicted from unless
-// a capacity is given. When another process has it the error says who, and what to do instead.
+// Null when the directory is not there.
+Result<std::unique_ptr<KeyRing>> keys_in(const std::string& key_dir);
+// A pool under its lock, with blocks of the size that its POOL says and rid of what is marked as
+// dropped; it is not evicted from unless a capacity is given. When another process has it the error
+// is unavailable and says who, and what to do instead.
 struct OfflineOptions {
-    std::int64_t capacity_bytes = 0;  // 0: no limit
-    std::unique_ptr<KeyRing> keys = {};
+    std::int64_t capacity_bytes = 0;     // 0: no limit
+    std::unique_ptr<KeyRing> keys = {};  // null: those in `keys` of the shared directory
     MetricsRegistry* metrics = nullptr;
 };
 Result<std::unique_ptr<EmbeddedStore>> open_offline(PoolReader& reader,
