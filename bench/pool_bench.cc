@@ -7,6 +7,7 @@
 //
 //   index.mlookups               lookups of present keys in an index of a million, one core
 //   index.bytes_per_block        memory of that index
+//   ec.*                         erasure codes: pool_ec.h
 //   rocksdb.get.qd8, .put.qd8 …  the same work by RocksDB's blob files (pool_rocksdb.h), beside raw
 //                                io_uring likewise, where it was built with it (librocksdb-dev)
 #include <fmt/core.h>
@@ -23,6 +24,7 @@
 
 #include "base/block_key.h"
 #include "base/random.h"
+#include "bench/pool_ec.h"
 #include "bench/pool_keys.h"
 #include "bench/pool_rocksdb.h"
 #include "bench/report.h"
@@ -157,6 +159,8 @@ Status run(const Options& options) {
     FATHOM_RETURN_IF_ERROR(compare_rocksdb(options.dir, report));
     bench_index(report);
     bench::add_key_rows(report);
+    bench::add_code_rows(report);
+    FATHOM_RETURN_IF_ERROR(bench::add_degraded_rows(report, options.dir));
     fmt::print("{}", report.table());
     if (options.json) fmt::print("{}\n", report.json());
     return {};

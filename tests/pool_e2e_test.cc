@@ -115,6 +115,39 @@ TEST_F(PoolServer, ARestartedServerFindsWhatTheFirstComputed) {
     EXPECT_EQ(again.cached_tokens, warm.cached_tokens);
 }
 
+// Three disks, one of them gone between two runs, then replaced, then another one gone.
+TEST_F(PoolServer, ALostDiskOfACodeLosesNoPrompt) {
+    std::vector<std::string> with = {"--pool.ec",      "2+1", "--pool.capacity_mib", "1024",
+                                     "--pool.load_ms", "5000"};
+    for (const char* name : {"a", "b", "c"})
+        with.insert(with.end(), {"--pool.dirs", (dir_ / name).string()});
+    std::vector<Answer> cold;
+    {
+        ServeProcess server(with);
+        for (int i = 0; i < 3; ++i)
+            cold.push_back(complete(server, body(i)));
+        end(server);
+    }
+    const auto expect_found = [&] {
+        ServeProcess server(with);
+        for (int i = 0; i < 3; ++i) {
+            const Answer warm = complete(server, body(i));
+            const std::int64_t prompt = cold[static_cast<std::size_t>(i)].prompt_tokens;
+            EXPECT_GE(warm.cached_tokens, prompt / 128 * 128 - 128);
+        }
+        const double rebuilt = server.metric("kvpool_degraded_reads_total") +
+                               server.metric("kvpool_repair_blocks_total");
+        end(server);
+        return rebuilt;
+    };
+    EXPECT_EQ(expect_found(), 0);
+    std::filesystem::remove_all(dir_ / "b");
+    EXPECT_GT(expect_found(), 0);
+    EXPECT_FALSE(std::filesystem::exists(dir_ / "b"));
+    std::filesystem::create_directory(dir_ / "b");
+    EXPECT_GT(expect_found(), 0);
+}
+
 TEST_F(PoolServer, AKilledServerLosesOnlyTime) {
     Answer cold;
     {

@@ -87,12 +87,19 @@ void bind_pool(Settings& settings, ConfigSchema& schema) {
                "after which a request that the cluster does not answer has failed");
     schema.add("pool.dir", &stack.pool.directory,
                "directory of the KV pool: computed prompts and answers outlive the process there");
+    schema.add("pool.dirs", &stack.pool.directories,
+               "instead of it: directories on several disks, repeatable, with pool.ec; inside each "
+               "disk's mount point, so that a disk that is not mounted is seen as missing");
+    schema.add("pool.ec", &stack.pool.ec,
+               "data+parity, as 4+2: as many of the disks of pool.dirs may be lost as there is "
+               "parity");
     schema.add("pool.writer", &stack.pool.writer,
                "name of what this process writes to in a shared one, always the same; for mounts "
                "whose locks do not reach other hosts. Empty: the first that is free");
-    schema.add("pool.capacity_mib", &pool.capacity_mib, 0, std::int64_t{1} << 40,
-               "files of the pool, of all processes together; 0: half of what is free or the "
-               "pool's, at most 1 TiB");
+    schema.add(
+        "pool.capacity_mib", &pool.capacity_mib, 0, std::int64_t{1} << 40,
+        "files of the pool, of all processes together, in each of pool.dirs; 0: half of what "
+        "is free or the pool's, at most 1 TiB");
     schema.add("pool.secret_file", &stack.pool.secret_file,
                "32 bytes that names of blocks depend on; empty: DIR/SECRET, made when absent");
     schema.add("pool.encrypt", &stack.pool.encrypt,

@@ -1,6 +1,7 @@
 // The stores of this library through the conformance suite, and decorators in front of them.
 #include "pool/breaker_store.h"
 #include "pool/quota_store.h"
+#include "pool/testing/ec_rig.h"
 #include "pool/testing/embedded_rig.h"
 #include "pool/testing/faulty_store.h"
 #include "pool/testing/mem_rig.h"
@@ -134,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Pool, SharedStoreConformance,
 INSTANTIATE_TEST_SUITE_P(
     Pool, StoreConformance,
     ::testing::Values(mem_kind(), embedded_kind(), encrypted_kind(), shared_kind(), beside_kind(),
-                      breaker_kind(), quota_kind(), stack_kind(),
+                      ec_kind({2, 1}), ec_kind({4, 2}), breaker_kind(), quota_kind(), stack_kind(),
                       StoreKind{"late", [] { return std::make_unique<LateRig>(); }}),
     kind_name);
 

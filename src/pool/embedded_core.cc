@@ -29,7 +29,7 @@ EmbeddedCore::EmbeddedCore(EmbeddedOptions options, const SlotGeometry& geometry
       files_(files),
       health_(health),
       own_registry_(options_.metrics == nullptr ? std::make_unique<MetricsRegistry>() : nullptr),
-      metrics_(options_.metrics == nullptr ? *own_registry_ : *options_.metrics),
+      metrics_(options_.metrics == nullptr ? *own_registry_ : *options_.metrics, options_.backend),
       buffers_(geometry.slot_bytes, 2 * options_.io_depth) {
     for (int i = 0; i < options_.io_depth; ++i) {
         read_buffers_.push_back(buffers_.piece(2 * i));

@@ -88,8 +88,9 @@ struct Segment {
     std::int64_t killed_us = 0;  // while dying
     int file = -1;
     std::uint32_t next_slot = 0, live = 0;
-    std::uint32_t writes = 0;  // of slots, in flight
-    std::uint32_t pins = 0;    // whatever is in flight here, writes too
+    std::uint32_t used_slots = 0;  // of a sealed one: up to the last one that has a block
+    std::uint32_t writes = 0;      // of slots, in flight
+    std::uint32_t pins = 0;        // whatever is in flight here, writes too
     std::vector<FooterEntry> entries;
     // Slots whose write failed and could not be wiped, with the tag of their namespace.
     std::vector<std::pair<std::uint32_t, std::uint64_t>> unwiped;
@@ -122,6 +123,9 @@ class EmbeddedCore {
     void begin_drop(const std::shared_ptr<TaskCall>& call, const NamespaceId& ns);
     void begin_collect(const std::shared_ptr<TaskCall>& call);
     void begin_scrub(const std::shared_ptr<TaskCall>& call, std::shared_ptr<ScrubReport> report);
+    void begin_adopt(const std::shared_ptr<TaskCall>& call, TrafficClass traffic_class,
+                     std::int64_t bucket_start_ms, std::uint64_t id);
+    void restore(const BlockKey& key, std::uint64_t segment, std::uint32_t slot);
     void cancel(const std::shared_ptr<StoreCall>& call);
     // Why a call cannot begin: the store is closing, or it is too late. Else ok.
     Status refusal(Deadline deadline) const;
@@ -205,6 +209,7 @@ class EmbeddedCore {
     void settle(const std::shared_ptr<GetCall>& call, std::size_t at, GetStatus status);
     void finish(GetCall& call);
     void forget(const BlockKey& key, const BlockPlace& place);
+    void damaged(const BlockKey& key, const BlockPlace& place);
 
     // embedded_put.cc
     void start_write(WriteJob job);
@@ -234,6 +239,7 @@ class EmbeddedCore {
     void seal_if_quiet(Handle handle);
     void write_footer_of(Handle handle);
     void sealed(Handle handle);
+    void tell_sealed(const Segment& segment);
     void kill(Handle handle, GcCause cause);
     void sweep();
     void reap();
@@ -248,6 +254,7 @@ class EmbeddedCore {
     std::int64_t bucket_start(TrafficClass traffic_class) const;
     std::int64_t expiry_of(TrafficClass traffic_class, std::int64_t start_ms) const;
     void measure(Segment& segment);
+    static std::uint32_t used_slots(const std::vector<FooterEntry>& entries);
 
     // embedded_upkeep.cc
     void upkeep();

@@ -81,7 +81,9 @@ void EmbeddedCore::start_read(ReadJob job) {
     const auto file = file_of(place->segment);
     if (!file.ok()) {
         metrics_.io_errors.add();
-        if (file.status().code() == StatusCode::not_found) forget(request.name.key, *place);
+        // Who can rebuild it does not wait for the disk to come back.
+        if (file.status().code() == StatusCode::not_found || options_.watcher != nullptr)
+            damaged(request.name.key, *place);
         if (job.call->result.status.ok()) job.call->result.status = file.status();
         return settle(job.call, job.at, GetStatus::io_error);
     }
@@ -116,7 +118,7 @@ void EmbeddedCore::finish_read(const ReadJob& job, const BlockPlace& place, std:
             read_queue_.push_front({job.call, job.at, job.attempt + 1});
         } else if (!whole) {
             metrics_.io_errors.add();
-            forget(call.requests[job.at].name.key, place);
+            damaged(call.requests[job.at].name.key, place);
             if (call.result.status.ok()) {
                 call.result.status = error(
                     StatusCode::unavailable,
@@ -150,7 +152,10 @@ GetStatus EmbeddedCore::judge(const ReadJob& job, const BlockPlace& place, std::
                   request.name, {options_.keys.get(), options_.encrypt}, trailer);
     const auto miss = [&](MissCause cause) {
         metrics_.misses[static_cast<std::size_t>(cause)]->add();
-        if (cause != MissCause::collision) forget(request.name.key, place);
+        if (cause == MissCause::tag)
+            forget(request.name.key, place);
+        else if (cause != MissCause::collision)
+            damaged(request.name.key, place);
         return cause == MissCause::corrupt ? GetStatus::corrupt : GetStatus::miss;
     };
     if (fault != SlotFault::none) {
@@ -172,6 +177,14 @@ GetStatus EmbeddedCore::judge(const ReadJob& job, const BlockPlace& place, std::
 // What is in doubt is not found again. Its slot stays as it is, until its segment goes.
 void EmbeddedCore::forget(const BlockKey& key, const BlockPlace& place) {
     if (index_.erase_if_at(key, place)) --segments_[place.segment].live;
+}
+
+void EmbeddedCore::damaged(const BlockKey& key, const BlockPlace& place) {
+    const auto found = index_.find(key);
+    const bool here = found && found->segment == place.segment && found->slot == place.slot;
+    if (here && options_.watcher != nullptr)
+        options_.watcher->damaged(key, segments_[place.segment].id, place.slot);
+    forget(key, place);
 }
 
 }  // namespace fathom

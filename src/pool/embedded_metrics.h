@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 
 #include "base/metrics.h"
 #include "pool/block_store.h"
@@ -15,7 +16,7 @@ enum class GcCause : std::uint8_t { ttl, capacity, drop, empty };
 inline constexpr int kGcCauses = 4;
 
 struct EmbeddedMetrics {
-    explicit EmbeddedMetrics(MetricsRegistry& registry);
+    EmbeddedMetrics(MetricsRegistry& registry, const std::string& backend);
 
     std::array<Counter*, 6> get_blocks{};   // by GetStatus
     std::array<Counter*, 10> put_blocks{};  // by PutOutcome

@@ -226,8 +226,53 @@ void EmbeddedCore::adopt_one(const PoolSegmentFile& found, int file, const std::
     }
     add_entries(handle, head->entries);
     adopted.state = Segment::State::sealed;
+    adopted.used_slots = used_slots(head->entries);
     by_expiry_.emplace(adopted.expiry_ms, handle);
+    tell_sealed(adopted);
     close_file(adopted);
+}
+
+void EmbeddedCore::begin_adopt(const std::shared_ptr<TaskCall>& call, TrafficClass traffic_class,
+                               std::int64_t bucket_start_ms, std::uint64_t id) {
+    watch(call);
+    const PoolSegmentFile found{
+        .path = segment_path(options_.directory, traffic_class, bucket_start_ms, id),
+        .traffic_class = std::string(traffic_class_name(traffic_class)),
+        .bucket = std::to_string(bucket_start_ms / 1000),
+        .name = segment_file_name(id)};
+    const auto finish = [this, call](Status status) {
+        if (call->finished) return;
+        end(*call);
+        std::exchange(call->done, {})(std::move(status));
+    };
+    const auto file = files_.open(found.path, OpenMode::existing);
+    if (!file.ok()) return finish(file.status());
+    const std::int64_t bytes = segment_head_bytes(geometry_);
+    const auto head = aligned_bytes(bytes);
+    start_io({.kind = IoKind::read, .file = *file, .bytes = bytes, .data = head.get()},
+             [this, finish, found, head, file = *file](std::int64_t result) {
+                 const std::span<const std::uint8_t> bytes_read(
+                     head.get(), static_cast<std::size_t>(std::max<std::int64_t>(result, 0)));
+                 const auto judged = judge_segment_head(bytes_read, found, pool_.uuid, geometry_);
+                 if (!judged.ok() || !judged->sealed) {
+                     files_.close(file);
+                     return finish(
+                         judged.ok() ? error(StatusCode::data_loss, "{}: is not sealed", found.path)
+                                     : judged.status());
+                 }
+                 adopt_one(found, file, head.get(), result);
+                 finish({});
+             });
+}
+
+void EmbeddedCore::restore(const BlockKey& key, std::uint64_t segment, std::uint32_t slot) {
+    if (index_.find(key)) return;
+    for (Handle handle = 0; handle < segments_.size(); ++handle) {
+        Segment& of = segments_[handle];
+        if (of.id != segment || of.state != Segment::State::sealed) continue;
+        index_.put(key, {.segment = handle, .slot = static_cast<std::uint16_t>(slot)});
+        ++of.live;
+    }
 }
 
 // Of two copies the one that lives longer is found.

@@ -253,6 +253,7 @@ void EmbeddedCore::seal_if_quiet(Handle handle) {
                                     [](const FooterEntry& entry) { return entry.flags != 0; });
     if (empty) return kill(handle, GcCause::empty);
     segment.state = Segment::State::sealing;
+    segment.used_slots = used_slots(segment.entries);
     pin(handle);
     // What it says must be durable before it says so.
     start_io({.kind = IoKind::sync, .file = segment.file}, [this, handle](std::int64_t synced) {
@@ -312,6 +313,23 @@ void EmbeddedCore::sealed(Handle handle) {
     segment.scrubbed_ms = wall_ms_;
     measure(segment);
     by_expiry_.emplace(segment.expiry_ms, handle);
+    if (!segment.footer_kept) tell_sealed(segment);
+}
+
+void EmbeddedCore::tell_sealed(const Segment& segment) {
+    if (options_.watcher == nullptr) return;
+    options_.watcher->sealed({.id = segment.id,
+                              .traffic_class = segment.traffic_class,
+                              .bucket_start_ms = segment.bucket_start_ms,
+                              .expiry_ms = segment.expiry_ms,
+                              .slots = segment.used_slots});
+}
+
+std::uint32_t EmbeddedCore::used_slots(const std::vector<FooterEntry>& entries) {
+    std::size_t used = entries.size();
+    while (used > 0 && (entries[used - 1].flags & kFooterPresent) == 0)
+        --used;
+    return static_cast<std::uint32_t>(used);
 }
 
 // From here on none of its blocks is found. Its file goes when the index has forgotten them and no
@@ -320,6 +338,8 @@ void EmbeddedCore::kill(Handle handle, GcCause cause) {
     Segment& segment = segments_[handle];
     if (segment.state == Segment::State::dying) return;
     by_expiry_.erase({segment.expiry_ms, handle});
+    if (options_.watcher != nullptr && segment.state == Segment::State::sealed)
+        options_.watcher->removed(segment.id, cause == GcCause::drop);
     segment.state = Segment::State::dying;
     segment.killed_us = clock_.now_us();
     dying_.push_back(handle);

@@ -243,4 +243,20 @@ StoreOpPtr EmbeddedStore::usage(Deadline deadline,
         });
 }
 
+StoreOpPtr EmbeddedStore::adopt(TrafficClass traffic_class, std::int64_t bucket_start_ms,
+                                std::uint64_t id, Deadline deadline,
+                                std::function<void(Status status)> done) {
+    return front_->post_task(std::move(done), deadline, [=](EmbeddedCore& core, const auto& call) {
+        core.begin_adopt(call, traffic_class, bucket_start_ms, id);
+    });
+}
+
+StoreOpPtr EmbeddedStore::restore(const BlockKey& key, std::uint64_t segment, std::uint32_t slot,
+                                  Deadline deadline, std::function<void(Status status)> done) {
+    return front_->post_task(std::move(done), deadline, [=](EmbeddedCore& core, const auto& call) {
+        core.restore(key, segment, slot);
+        EmbeddedCore::answer(*call);
+    });
+}
+
 }  // namespace fathom

@@ -30,6 +30,7 @@
 #include "pool/class_life.h"
 #include "pool/file_layer.h"
 #include "pool/key_ring.h"
+#include "pool/segment_watcher.h"
 
 namespace fathom {
 
@@ -55,6 +56,8 @@ struct EmbeddedOptions {
     bool encrypt = false;                   // needs keys
     const Clock* clock = nullptr;           // null: the real one
     MetricsRegistry* metrics = nullptr;     // null: not shown
+    std::string backend = "embedded";       // label of its metrics
+    SegmentWatcher* watcher = nullptr;      // may be null
     std::unique_ptr<FileLayer> files = {};  // null: the real ones
 };
 
@@ -114,6 +117,14 @@ class EmbeddedStore : public BlockStore {
     StoreOpPtr usage(Deadline deadline, std::function<void(PoolUsage usage, Status status)> done);
     // From the next turn on; not after close().
     void set_others(const OthersUsage& others);
+
+    // For who rebuilds what was lost. A sealed segment of this pool that was put where it belongs
+    // becomes part of it.
+    StoreOpPtr adopt(TrafficClass traffic_class, std::int64_t bucket_start_ms, std::uint64_t id,
+                     Deadline deadline, std::function<void(Status status)> done);
+    // The slot of a sealed segment is good again; it is found if its key leads nowhere else.
+    StoreOpPtr restore(const BlockKey& key, std::uint64_t segment, std::uint32_t slot,
+                       Deadline deadline, std::function<void(Status status)> done);
 
   private:
     struct Front;

@@ -196,12 +196,13 @@ void EmbeddedCore::scrub_slot(std::uint32_t slot) {
                 .faults[static_cast<std::size_t>(fault == SlotFault::none ? SlotFault::identity
                                                                           : fault)]
                 ->add();
-            forget(key, {handle, static_cast<std::uint16_t>(slot), 0});
+            damaged(key, {handle, static_cast<std::uint16_t>(slot), 0});
             ++of.report->bad_blocks;
-            // For good, unless the disk merely did not give it this time.
+            // For good, unless the disk merely did not give it this time, or it may be rebuilt.
             Segment& segment = segments_[handle];
-            of.footer_changed = of.footer_changed || result == geometry_.slot_bytes;
-            if (result == geometry_.slot_bytes) of.entries[slot] = {};
+            const bool for_good = result == geometry_.slot_bytes && options_.watcher == nullptr;
+            of.footer_changed = of.footer_changed || for_good;
+            if (for_good) of.entries[slot] = {};
             if (segment.footer_kept) segment.entries[slot] = of.entries[slot];
         }
         ++of.report->blocks;
@@ -264,6 +265,9 @@ void EmbeddedCore::leave_segment() {
                       "now, but may be when the pool is opened again: remove the file then",
                       path_of(segments_[handle]));
         }
+        const bool sealed = segments_[handle].state == Segment::State::sealed;
+        if (of.footer_changed && sealed && options_.watcher != nullptr)
+            options_.watcher->rewritten(segments_[handle].id);
         if (done && of.drop_tag) {
             std::erase_if(segments_[handle].unwiped,
                           [&](const auto& slot) { return slot.second == *of.drop_tag; });

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "pool/drop_marks.h"
 #include "pool/embedded_store.h"
 #include "pool/key_ring.h"
+#include "pool/open_ec.h"
 #include "pool/rados_store.h"
 #include "pool/secret_file.h"
 #include "pool/shared_store.h"
@@ -65,19 +67,29 @@ Result<std::unique_ptr<KeyRing>> open_keys(const OpenPoolOptions& options, const
 }
 
 // What each namespace holds already counts towards its quota.
-void count_usage(EmbeddedStore& store, QuotaStore& quota, const Clock& clock) {
-    const auto answer = std::make_shared<BoundedQueue<PoolUsage>>(1);
-    (void)store.usage(
-        Deadline{clock.now_us() + kUsageUs},
-        [answer](PoolUsage usage, const Status&) { (void)answer->try_push(std::move(usage)); });
-    const std::optional<PoolUsage> usage = answer->pop(2 * kUsageUs);
-    if (!usage) return;
-    for (const auto& [ns_tag, blocks] : usage->opened_with) {
-        BytesByExpiry bytes;
-        for (const auto& [expiry_ms, count] : blocks)
-            bytes[expiry_ms] = count * store.payload_bytes();
-        quota.set_usage(ns_tag, std::move(bytes));
+void count_usage(const std::vector<EmbeddedStore*>& stores, QuotaStore& quota, const Clock& clock) {
+    std::map<std::uint64_t, BytesByExpiry> held;
+    for (EmbeddedStore* store : stores) {
+        const auto answer = std::make_shared<BoundedQueue<PoolUsage>>(1);
+        (void)store->usage(
+            Deadline{clock.now_us() + kUsageUs},
+            [answer](PoolUsage usage, const Status&) { (void)answer->try_push(std::move(usage)); });
+        const std::optional<PoolUsage> usage = answer->pop(2 * kUsageUs);
+        if (!usage) continue;
+        for (const auto& [ns_tag, blocks] : usage->opened_with)
+            for (const auto& [expiry_ms, count] : blocks)
+                held[ns_tag][expiry_ms] += count * store->payload_bytes();
     }
+    for (auto& [ns_tag, bytes] : held)
+        quota.set_usage(ns_tag, std::move(bytes));
+}
+
+// The smallest, so that all devices fill alike.
+std::int64_t free_share_of_all(const std::vector<std::string>& directories) {
+    std::int64_t least = kCapacityMax;
+    for (const std::string& directory : directories)
+        if (const auto share = free_share(directory); share.ok()) least = std::min(least, *share);
+    return least;
 }
 
 }  // namespace
@@ -92,7 +104,7 @@ namespace {
 
 struct OpenedStore {
     std::unique_ptr<BlockStore> store;
-    EmbeddedStore* own = nullptr;  // what this process writes to, inside; null in a cluster
+    std::vector<EmbeddedStore*> own = {};  // what this process writes to, inside
 };
 
 Result<OpenedStore> open_directory(const OpenPoolOptions& options, const Clock& clock,
@@ -118,14 +130,14 @@ Result<OpenedStore> open_directory(const OpenPoolOptions& options, const Clock& 
         FATHOM_ASSIGN(const std::unique_ptr<FileLayer> files, make_file_layer(1));
         FATHOM_ASSIGN(auto store, open_rid_of_drops(std::move(embedded), *files));
         EmbeddedStore* own = store.get();
-        return OpenedStore{std::move(store), own};
+        return OpenedStore{std::move(store), {own}};
     }
     SharedOptions shared;
     shared.make_embedded = make_embedded;
     shared.writer = options.writer;
     FATHOM_ASSIGN(auto store, SharedStore::open(std::move(shared)));
     EmbeddedStore* own = &store->own();
-    return OpenedStore{std::move(store), own};
+    return OpenedStore{std::move(store), {own}};
 }
 
 Result<std::unique_ptr<RadosStore>> open_cluster(const OpenPoolOptions& options, const Clock& clock,
@@ -179,11 +191,18 @@ Result<std::unique_ptr<OpenPool>> OpenPool::open(const OpenPoolOptions& options,
                                                  MetricsRegistry& metrics) {
     const bool rados = options.store == "rados";
     std::unique_ptr<OpenPool> pool(new OpenPool(clock));
-    FATHOM_ASSIGN(pool->secret_, rados ? secret_of_cluster(options) : secret_of_directory(options));
     OpenedStore opened;
-    if (rados) {
+    if (options.several()) {
+        FATHOM_ASSIGN(OpenedEc ec,
+                      open_ec(options, free_share_of_all(options.directories), clock, metrics));
+        pool->secret_ = std::move(ec.secret);
+        opened.own = ec.parts();
+        opened.store = std::move(ec.store);
+    } else if (rados) {
+        FATHOM_ASSIGN(pool->secret_, secret_of_cluster(options));
         FATHOM_ASSIGN(opened.store, open_cluster(options, clock, metrics));
     } else {
+        FATHOM_ASSIGN(pool->secret_, secret_of_directory(options));
         FATHOM_ASSIGN(opened, open_directory(options, clock, metrics));
     }
     auto breaker = std::make_unique<BreakerStore>(
@@ -193,7 +212,7 @@ Result<std::unique_ptr<OpenPool>> OpenPool::open(const OpenPoolOptions& options,
         clock);
     auto quota = std::make_unique<QuotaStore>(
         std::move(breaker), QuotaOptions{.limits = options.quota, .metrics = &metrics}, clock);
-    if (opened.own != nullptr) count_usage(*opened.own, *quota, clock);
+    count_usage(opened.own, *quota, clock);
     pool->store_ = std::move(quota);
     pool->tier_ = std::make_unique<PoolTier>(*pool->store_, options.tier, clock, metrics);
     return pool;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/metrics.h"
@@ -29,6 +30,10 @@ struct OpenPoolOptions {
     // "shared": other processes may have the directory too; "embedded": this one alone; or "rados".
     std::string store = "shared";
     std::string directory;
+    // Instead of it, for this process alone: directories on several devices, and the code over
+    // them (ec_store.h), as "4+2". Each has a copy of the secret.
+    std::vector<std::string> directories = {};
+    std::string ec = {};
     std::string writer;  // of a shared one: SharedOptions::writer
     RadosClusterOptions rados{.conf = {},
                               .user = "admin",
@@ -38,15 +43,17 @@ struct OpenPoolOptions {
                               .rados_namespace = {}};
     std::string secret_file;  // empty: directory/SECRET
     std::int64_t payload_bytes = 0;
-    std::int64_t capacity_bytes = 0;  // 0: half of what is free or the pool's, at most 1 TiB
+    // 0: half of what is free or the pool's, at most 1 TiB; of `directories`: in each.
+    std::int64_t capacity_bytes = 0;
     // Slots are encrypted, each under its namespace's key (key_ring.h). A pool that holds encrypted
     // slots reads them without this as well, where the keys are.
     bool encrypt = false;
-    std::string key_directory;  // empty: directory/keys
+    std::string key_directory;  // empty: directory/keys; needed with `directories`
     QuotaLimits quota;          // of one namespace, which is one API key's unless all share
     PoolTierOptions tier;
 
-    bool named() const { return store == "rados" || !directory.empty(); }
+    bool named() const { return store == "rados" || !directory.empty() || several(); }
+    bool several() const { return !directories.empty() || !ec.empty(); }
 };
 
 class OpenPool {

@@ -57,7 +57,8 @@ int open_flags(OpenMode mode) {
 }  // namespace
 
 PosixFiles::~PosixFiles() {
-    if (lock_ >= 0) ::close(lock_);
+    for (const auto& [path, file] : locks_)
+        ::close(file);
 }
 
 void PosixFiles::add_limit(const std::string& sentence) {
@@ -124,7 +125,7 @@ Result<std::vector<FileName>> PosixFiles::list(const std::string& path) {
 }
 
 Status PosixFiles::lock(const std::string& path) {
-    if (lock_ >= 0 && locked_ == path) return {};
+    if (locks_.contains(path)) return {};
     const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0640);
     if (file < 0) return failed("opened", path, errno);
     if (::flock(file, LOCK_EX | LOCK_NB) != 0) {
@@ -143,8 +144,7 @@ Status PosixFiles::lock(const std::string& path) {
     const std::string note = fmt::format("process {}", ::getpid());
     if (::ftruncate(file, 0) != 0 || ::pwrite(file, note.data(), note.size(), 0) < 0)
         add_limit("the lock does not say whose it is");
-    lock_ = file;
-    locked_ = path;
+    locks_[path] = file;
     return {};
 }
 

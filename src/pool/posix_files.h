@@ -1,6 +1,7 @@
 // Names and file descriptors, for the layers over a real file system.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,8 @@ class PosixFiles : public FileLayer {
 
   private:
     std::string limits_;
-    bool direct_ = true;  // until a file system refuses
-    int lock_ = -1;
-    std::string locked_;
+    bool direct_ = true;                // until a file system refuses
+    std::map<std::string, int> locks_;  // by path
 };
 
 }  // namespace fathom

@@ -37,6 +37,32 @@ class File {
     int fd_;
 };
 
+// Whole or not at all, and never over what is there.
+Status write_secret(const std::string& path, std::span<const unsigned char> bytes,
+                    std::string_view what) {
+    std::array<unsigned char, 8> mark{};
+    if (RAND_bytes(mark.data(), static_cast<int>(mark.size())) != 1)
+        return error(StatusCode::unavailable, "{}: no random numbers for {}", path, what);
+    const std::string draft = path + "." + hex_text(mark);
+    {
+        const File file(draft, O_WRONLY | O_CREAT | O_EXCL);
+        const bool written =
+            file.fd() >= 0 &&
+            ::write(file.fd(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()) &&
+            ::fsync(file.fd()) == 0;
+        if (!written) {
+            const Status status =
+                file_error(draft, "writing", what, "check the directory's rights and free space");
+            ::unlink(draft.c_str());
+            return status;
+        }
+    }
+    const bool made = ::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST;
+    const Status status = made ? Status() : file_error(path, "making", what, "check its rights");
+    ::unlink(draft.c_str());
+    return status;
+}
+
 }  // namespace
 
 Result<std::string> read_secret_file(const std::string& path, std::string_view what) {
@@ -58,28 +84,18 @@ Result<std::string> read_secret_file(const std::string& path, std::string_view w
 
 Status make_secret_file(const std::string& path, std::string_view what) {
     std::array<unsigned char, static_cast<std::size_t>(kSecretBytes)> bytes{};
-    std::array<unsigned char, 8> mark{};
-    if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1 ||
-        RAND_bytes(mark.data(), static_cast<int>(mark.size())) != 1)
+    if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1)
         return error(StatusCode::unavailable, "{}: no random numbers for {}", path, what);
-    const std::string draft = path + "." + hex_text(mark);
-    {
-        const File file(draft, O_WRONLY | O_CREAT | O_EXCL);
-        const bool written =
-            file.fd() >= 0 &&
-            ::write(file.fd(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()) &&
-            ::fsync(file.fd()) == 0;
-        OPENSSL_cleanse(bytes.data(), bytes.size());
-        if (!written) {
-            const Status status =
-                file_error(draft, "writing", what, "check the directory's rights and free space");
-            ::unlink(draft.c_str());
-            return status;
-        }
-    }
-    const bool made = ::link(draft.c_str(), path.c_str()) == 0 || errno == EEXIST;
-    const Status status = made ? Status() : file_error(path, "making", what, "check its rights");
-    ::unlink(draft.c_str());
+    Status status = write_secret(path, bytes, what);
+    OPENSSL_cleanse(bytes.data(), bytes.size());
+    return status;
+}
+
+Status copy_secret_file(const std::string& from, const std::string& to, std::string_view what) {
+    FATHOM_ASSIGN(std::string secret, read_secret_file(from, what));
+    const auto* bytes = reinterpret_cast<const unsigned char*>(secret.data());
+    Status status = write_secret(to, {bytes, secret.size()}, what);
+    OPENSSL_cleanse(secret.data(), secret.size());
     return status;
 }
 

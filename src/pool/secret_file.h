@@ -20,5 +20,7 @@ Result<std::string> read_secret_file(const std::string& path, std::string_view w
 // Ok when somebody else made it first. What is left by a process that ended meanwhile has a name
 // that begins with `path`.
 Status make_secret_file(const std::string& path, std::string_view what);
+// Another copy, whole or not at all, where none is.
+Status copy_secret_file(const std::string& from, const std::string& to, std::string_view what);
 
 }  // namespace fathom

@@ -34,26 +34,28 @@ class MemoryLayer : public FileLayer {
     MemoryLayer(MemoryDisk& disk, int depth) : disk_(disk), depth_(depth) {}
     ~MemoryLayer() override {
         std::lock_guard lock(disk_.mutex_);
-        if (!locked_.empty()) disk_.locks_.erase(locked_);
+        for (const std::string& path : locked_)
+            disk_.locks_.erase(path);
     }
 
     Result<int> open(const std::string& path, OpenMode mode) override {
         std::lock_guard lock(disk_.mutex_);
+        if (disk_.is_lost(path)) return dead();
         if (mode == OpenMode::directory) {
             if (!disk_.directories_.contains(plain(path))) return absent(path);
-            return add({nullptr, plain(path)});
+            return add({nullptr, plain(path), {}});
         }
         const auto at = disk_.files_.find(path);
         if (mode == OpenMode::existing || mode == OpenMode::reading) {
             if (at == disk_.files_.end()) return absent(path);
-            return add({at->second, {}});
+            return add({at->second, {}, path});
         }
         if (!disk_.begin_operation()) return dead();
         if (at != disk_.files_.end() || !disk_.directories_.contains(parent_of(path)))
             return error(StatusCode::unavailable, "{}: cannot be created", path);
         const auto file = std::make_shared<MemoryDisk::File>();
         disk_.files_[path] = file;
-        return add({file, {}});
+        return add({file, {}, path});
     }
     void close(int file) override {
         std::lock_guard lock(disk_.mutex_);
@@ -65,6 +67,7 @@ class MemoryLayer : public FileLayer {
     }
     Status make_directory(const std::string& path) override {
         std::lock_guard lock(disk_.mutex_);
+        if (disk_.is_lost(path)) return dead();
         if (disk_.directories_.contains(path)) return {};
         if (!disk_.begin_operation()) return dead();
         disk_.directories_.insert(path);
@@ -75,13 +78,13 @@ class MemoryLayer : public FileLayer {
         const auto below = disk_.files_.lower_bound(path + "/");
         if (below != disk_.files_.end() && below->first.starts_with(path + "/"))
             return error(StatusCode::unavailable, "{}: is not empty", path);
-        if (!disk_.begin_operation()) return dead();
+        if (disk_.is_lost(path) || !disk_.begin_operation()) return dead();
         disk_.directories_.erase(path);
         return {};
     }
     Status rename(const std::string& from, const std::string& to) override {
         std::lock_guard lock(disk_.mutex_);
-        if (!disk_.begin_operation()) return dead();
+        if (disk_.is_lost(from) || !disk_.begin_operation()) return dead();
         const auto at = disk_.files_.find(from);
         if (at == disk_.files_.end()) return absent(from);
         disk_.files_[to] = at->second;
@@ -92,6 +95,7 @@ class MemoryLayer : public FileLayer {
     }
     Result<std::vector<FileName>> list(const std::string& path) override {
         std::lock_guard lock(disk_.mutex_);
+        if (disk_.is_lost(path)) return dead();
         std::vector<FileName> names;
         const auto add_child = [&](const std::string& child, bool directory) {
             if (!child.empty() && parent_of(child) == path)
@@ -105,10 +109,11 @@ class MemoryLayer : public FileLayer {
     }
     Status lock(const std::string& path) override {
         std::lock_guard lock(disk_.mutex_);
-        if (locked_ == path) return {};
+        if (std::find(locked_.begin(), locked_.end(), path) != locked_.end()) return {};
+        if (disk_.is_lost(path)) return dead();
         if (!disk_.locks_.insert(path).second)
             return error(StatusCode::unavailable, "{}: in use by another process", path);
-        locked_ = path;
+        locked_.push_back(path);
         return {};
     }
 
@@ -118,7 +123,9 @@ class MemoryLayer : public FileLayer {
         ++in_flight_;
         const auto at = open_.find(request.file);
         std::int64_t result = -EIO;
-        if (!disk_.begin_operation()) {
+        const bool lost = at == open_.end() ? disk_.is_lost(request.path)
+                                            : disk_.is_lost(at->second.directory + at->second.path);
+        if (lost || !disk_.begin_operation()) {
             result = -EIO;
         } else if (request.kind == IoKind::unlink) {
             result = disk_.unlink(request.path);
@@ -165,7 +172,7 @@ class MemoryLayer : public FileLayer {
   private:
     struct Open {
         MemoryDisk::FilePtr file;
-        std::string directory;
+        std::string directory, path;
     };
     static Status absent(const std::string& path) {
         return error(StatusCode::not_found, "{}: is not there", path);
@@ -188,12 +195,50 @@ class MemoryLayer : public FileLayer {
     int last_ = 2, in_flight_ = 0;
     bool awake_ = false;
     std::map<int, Open> open_;
-    std::string locked_;
+    std::vector<std::string> locked_;
     std::vector<std::pair<IoDone, bool>> done_;  // and whether it is a read
 };
 
 std::unique_ptr<FileLayer> MemoryDisk::layer(int depth) {
     return std::make_unique<MemoryLayer>(*this, depth);
+}
+
+bool MemoryDisk::is_lost(const std::string& path) const {
+    return std::any_of(lost_.begin(), lost_.end(), [&](const std::string& directory) {
+        return path == directory || path.starts_with(directory + "/");
+    });
+}
+
+void MemoryDisk::lose(const std::string& directory) {
+    std::lock_guard lock(mutex_);
+    lost_.insert(directory);
+}
+
+void MemoryDisk::bring_back(const std::string& directory) {
+    std::lock_guard lock(mutex_);
+    lost_.erase(directory);
+}
+
+void MemoryDisk::clear(const std::string& directory) {
+    std::lock_guard lock(mutex_);
+    const auto below = [&](const auto& item) { return item.first.starts_with(directory + "/"); };
+    std::erase_if(files_, below);
+    std::erase_if(durable_files_, below);
+    std::erase_if(directories_,
+                  [&](const std::string& of) { return of.starts_with(directory + "/"); });
+}
+
+void MemoryDisk::copy_all(const std::string& from, const std::string& to) {
+    std::lock_guard lock(mutex_);
+    const auto moved = [&](const std::string& path) { return to + path.substr(from.size()); };
+    for (const auto& [path, file] : std::map(files_)) {
+        if (!path.starts_with(from + "/")) continue;
+        files_[moved(path)] = std::make_shared<File>(*file);
+        durable_files_[moved(path)] = files_[moved(path)];
+    }
+    for (const std::string& directory : std::set(directories_))
+        if (directory == from || directory.starts_with(from + "/"))
+            directories_.insert(moved(directory));
 }
 
 double MemoryDisk::draw() {

@@ -58,6 +58,13 @@ class MemoryDisk {
     void remove(const std::string& path);
     void truncate(const std::string& path, std::int64_t bytes);
     void copy(const std::string& from, const std::string& to);
+    // A directory whose device is gone: everything below it fails, and is there again when it is
+    // brought back.
+    void lose(const std::string& directory);
+    void bring_back(const std::string& directory);
+    // Everything below a directory, as on a device that was replaced; and a device as it was.
+    void clear(const std::string& directory);
+    void copy_all(const std::string& from, const std::string& to);
 
   private:
     friend class MemoryLayer;
@@ -71,6 +78,7 @@ class MemoryDisk {
 
     double draw();  // [0, 1)
     bool begin_operation();
+    bool is_lost(const std::string& path) const;
     std::int64_t perform(const IoRequest& request, File* file);
     std::int64_t read(const IoRequest& request, File& file);
     std::int64_t write(const IoRequest& request, File& file);
@@ -87,7 +95,7 @@ class MemoryDisk {
     std::uint64_t draws_ = 0;
     std::map<std::string, FilePtr> files_, durable_files_;
     std::set<std::string> directories_{""};
-    std::set<std::string> locks_;
+    std::set<std::string> locks_, lost_;
     DiskFaults faults_;
     std::int64_t operations_ = 0, crash_at_ = -1, faults_done_ = 0;
     std::int64_t capacity_ = std::int64_t{1} << 50, allocated_ = 0;
