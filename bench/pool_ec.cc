@@ -94,7 +94,7 @@ void add_shape(Report& report, EcShape shape, const std::string& name, bool rebu
     report.add("ec.encode_" + name + "_us", encode_us, "us", copy_us);
     if (!rebuild) return;
     // Shards 0 and 1 are lost; the parity stands in for them.
-    const double rebuild_us = us_per_block(1, [&](int group) {
+    const double rebuild_us = us_per_block(shape.k, [&](int group) {
         std::vector<int> sources;
         std::vector<const std::uint8_t*> from;
         for (int i = 2; i < shape.shards(); ++i) {

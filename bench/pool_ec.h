@@ -9,8 +9,8 @@
 namespace fathom::bench {
 
 // Microseconds of one core for a block (112 KiB) of data, each beside copying it (the limit):
-// ec.encode_4p2_us, ec.encode_10p2_us for its share of the parity; ec.rebuild_10p2_us for a block
-// of a lost device from ten others.
+// ec.encode_4p2_us, ec.encode_10p2_us for its share of the parity; ec.rebuild_10p2_us for its share
+// of rebuilding a block of a lost device from ten others.
 void add_code_rows(Report& report);
 
 // Blocks a second out of a 4+2 pool whose devices are folders of one disk, eight at a time:

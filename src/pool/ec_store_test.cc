@@ -545,7 +545,7 @@ TEST_F(EcCrash, AtEveryStepOfARepairLosesNothing) {
     EXPECT_GT(crashes, 20);
 }
 
-TEST_F(EcCrash, IsNotOpenedTwiceNorWithAnotherShape) {
+TEST_F(EcCrash, IsNotOpenedTwiceNorInPartsNorWithAnotherShape) {
     auto store = open();
     ASSERT_NE(store, nullptr);
     const auto second = EcStore::open(options());
@@ -554,6 +554,15 @@ TEST_F(EcCrash, IsNotOpenedTwiceNorWithAnotherShape) {
     put_blocks(*store, {1});
     store->close(kNever);
     store.reset();
+    EmbeddedOptions alone;
+    alone.directory = device(1);
+    alone.payload_bytes = kPayload;
+    alone.capacity_bytes = std::int64_t{1} << 30;
+    alone.files = disk_.layer(96);
+    alone.clock = &clock_;
+    const auto one = EmbeddedStore::open(std::move(alone));
+    ASSERT_FALSE(one.ok());
+    EXPECT_EQ(one.status().code(), StatusCode::invalid_argument);
     devices_ = 4;
     const auto other = EcStore::open(options());
     ASSERT_FALSE(other.ok());

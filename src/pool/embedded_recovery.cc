@@ -47,6 +47,15 @@ Status EmbeddedCore::open() {
 
 Status EmbeddedCore::open_directory() {
     FATHOM_RETURN_IF_ERROR(files_.make_directory(options_.directory));
+    // What is changed here behind the set's back comes back from its parity.
+    const auto set = files_.open(options_.directory + "/SET", OpenMode::reading);
+    if (set.ok()) files_.close(*set);
+    if (set.ok() && options_.watcher == nullptr) {
+        return invalid_argument(
+            "{}: is one device of a pool on several disks; open all of them together (pool.dirs, "
+            "pool.ec)",
+            options_.directory);
+    }
     FATHOM_RETURN_IF_ERROR(files_.lock(options_.directory + "/LOCK"));
     for (const char* name : {"seg", "lost"})
         FATHOM_RETURN_IF_ERROR(files_.make_directory(options_.directory + "/" + name));

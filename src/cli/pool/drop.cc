@@ -135,6 +135,12 @@ Result<std::int64_t> blocks_of(PoolReader& reader, const std::vector<std::string
 
 // Servers would not see a mark there.
 Status refuse_peer(const std::string& directory) {
+    if (::access((directory + "/SET").c_str(), F_OK) == 0) {
+        return invalid_argument(
+            "{}: is one device of a pool on several disks, whose parity would give the blocks "
+            "again; nothing was dropped. Remove the tenant's key, or the whole pool",
+            directory);
+    }
     const std::string shared = shared_directories_of(directory).back();
     if (shared == shared_directories_of(directory).front()) return {};
     for (const char* of_a_pool : {"/POOL", "/SECRET"})
