@@ -10,8 +10,8 @@
 // keeps no windows.
 //
 // Pages that are held for requests that have not started are bounded by half of the arena, unless
-// one alone holds them, and given back when a step could not be planned for want of pages. A page that a load gave up stays
-// taken until the tier releases it.
+// one alone holds them, and given back when a step could not be planned for want of pages. A page
+// that a load gave up stays taken until the tier releases it.
 //
 // One thread, the engine's. Callbacks of the tier go through a queue, and end the engine's wait.
 #pragma once
