@@ -113,15 +113,15 @@ void bind_pool(Settings& settings, ConfigSchema& schema) {
     schema.add("pool.quota_put_mib_s_per_key", &pool.quota_put_mib_s_per_key, 0, 1 << 20,
                "what it may store a second, over four seconds; 0: no limit");
     schema.add(
-        "pool.staging_mib", &pool.staging_mib, 1, 1 << 20,
+        "pool.staging_mib", &pool.staging_mib, 1, 1 << 14,
         "memory for blocks that wait to be stored; what comes when it is full is not stored");
     schema.add("pool.windows_mib", &stack.pool_windows_mib, -1, 1 << 30,
                "encoder windows kept in memory for this and other servers of the pool on this "
                "machine; -1: as engine.snapshot_mib");
     schema.add(
         "pool.find_ms", &stack.pool_find_ms, 0, 600'000,
-        "how long a request may wait to know what the pool has; 0: 3, with pool.store = embedded "
-        "1, in a cluster 20");
+        "how long a request may wait to know what the pool has; 0: 20, with pool.store = embedded "
+        "10");
     schema.add("pool.load_ms", &stack.pool_load_ms, 0, 600'000,
                "how long a request waits for its blocks, and beside it");
     schema.add("pool.load_ms_per_1k_tokens", &stack.pool_load_ms_per_1k_tokens, 0, 600'000,

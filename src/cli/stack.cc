@@ -262,7 +262,7 @@ namespace {
 // A shared pool asks two threads, its own store's and the one that knows the others.
 std::int64_t usual_find_ms(const std::string& store) {
     if (store == "rados") return 20;
-    return store == "shared" ? 3 : 1;
+    return store == "shared" ? 20 : 10;
 }
 
 // Windows in memory of the node, shared with whoever else uses the pool there. Without them windows

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/log.h"
 #include "base/queue.h"
 #include "pool/breaker_store.h"
 #include "pool/drop_marks.h"
@@ -181,8 +182,15 @@ Result<std::string> secret_of_directory(const OpenPoolOptions& options) {
     if (failed)
         return invalid_argument("pool.dir \"{}\": {}; name a directory that can be written",
                                 options.directory, failed.message());
-    return read_or_make_secret(options.secret_file.empty() ? options.directory + "/SECRET"
-                                                           : options.secret_file);
+    const std::string path =
+        options.secret_file.empty() ? options.directory + "/SECRET" : options.secret_file;
+    if (::access(path.c_str(), F_OK) != 0 &&
+        ::access((options.directory + "/POOL").c_str(), F_OK) == 0)
+        log_warning(
+            "pool: {}: was not there and is made anew; blocks stored under another secret are not "
+            "found: put that one back if you have it",
+            path);
+    return read_or_make_secret(path);
 }
 
 }  // namespace

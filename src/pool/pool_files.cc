@@ -62,6 +62,15 @@ Result<PoolListing> list_pool_segments(FileLayer& files, const std::string& dire
     return listing;
 }
 
+namespace {
+
+bool holds_pool(const std::vector<FileName>& names) {
+    return std::any_of(names.begin(), names.end(),
+                       [](const FileName& name) { return !name.directory && name.name == "POOL"; });
+}
+
+}  // namespace
+
 Result<std::vector<std::string>> pool_directories(FileLayer& files, const std::string& directory) {
     std::vector<std::string> found;
     FATHOM_ASSIGN(const std::vector<FileName> names, files.list(directory));
@@ -72,8 +81,14 @@ Result<std::vector<std::string>> pool_directories(FileLayer& files, const std::s
     }
     if (!peers) return found;
     FATHOM_ASSIGN(const std::vector<FileName> others, files.list(directory + "/peers"));
-    for (const FileName& name : others)
-        if (name.directory) found.push_back(directory + "/peers/" + name.name);
+    for (const FileName& name : others) {
+        if (!name.directory) continue;
+        // What cannot be looked into is reported by who tries to read it; what has no POOL is not
+        // one, or not yet.
+        std::string peer = directory + "/peers/" + name.name;
+        const auto inside = files.list(peer);
+        if (!inside.ok() || holds_pool(*inside)) found.push_back(std::move(peer));
+    }
     return found;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <future>
 #include <limits>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -52,6 +53,16 @@ Result<std::unique_ptr<EmbeddedStore>> open_pool(const SharedOptions& options,
     return EmbeddedStore::open(std::move(embedded));
 }
 
+// Names that a process must not write behind: above all links, which lead out of the pool.
+std::set<std::string> not_directories(FileLayer& files, const std::string& path) {
+    std::set<std::string> found;
+    const auto names = files.list(path);
+    if (!names.ok()) return found;
+    for (const FileName& name : *names)
+        if (!name.directory) found.insert(name.name);
+    return found;
+}
+
 // The first pool that nobody has, or the writer's.
 Result<OwnPool> open_own(const SharedOptions& options, const std::string& shared) {
     OwnPool own{shared, nullptr};
@@ -65,10 +76,16 @@ Result<OwnPool> open_own(const SharedOptions& options, const std::string& shared
     FATHOM_ASSIGN(std::unique_ptr<FileLayer> files, options.make_files(1));
     FATHOM_RETURN_IF_ERROR(files->make_directory(shared));
     FATHOM_RETURN_IF_ERROR(files->make_directory(shared + "/peers"));
+    const std::set<std::string> elsewhere = not_directories(*files, shared + "/peers");
     const int last = options.writer.empty() ? kPeersMax : 1;
     for (int i = 1; i <= last; ++i) {
         own.directory =
             shared + "/peers/" + (options.writer.empty() ? std::to_string(i) : options.writer);
+        const std::string name = own.directory.substr(own.directory.rfind('/') + 1);
+        if (elsewhere.contains(name)) {
+            if (options.writer.empty()) continue;
+            return invalid_argument("{}: is no directory (a link?); remove it", own.directory);
+        }
         auto peer = open_pool(options, own.directory, taken);
         if (peer.ok()) own.store = std::move(*peer);
         if (peer.ok()) return own;

@@ -550,6 +550,23 @@ TEST_F(SharedProcesses, WhoEncryptsFindsAndBelievesOnlyWhatIsEncrypted) {
     EXPECT_EQ(get_block(*first, 2), GetStatus::miss);
 }
 
+TEST_F(SharedProcesses, NobodyWritesBehindALinkAndFoldersThatAreNoPoolsAreNone) {
+    const TemporaryFolder outside;
+    const auto first = open();
+    std::filesystem::create_directories(folder_.path() + "/peers/7");
+    std::filesystem::create_directory_symlink(outside.path(), folder_.path() + "/peers/1");
+    const auto second = open();
+    ASSERT_NE(second, nullptr);
+    EXPECT_EQ(second->own_directory(), folder_.path() + "/peers/2");
+    EXPECT_TRUE(std::filesystem::is_empty(outside.path()));
+    PoolReader reader(make_thread_file_layer(8));
+    EXPECT_EQ(*pool_directories(reader.files(), folder_.path()),
+              (std::vector<std::string>{folder_.path(), folder_.path() + "/peers/2"}));
+    SharedOptions named = options();
+    named.writer = "1";
+    EXPECT_EQ(SharedStore::open(std::move(named)).status().code(), StatusCode::invalid_argument);
+}
+
 TEST_F(SharedProcesses, OneAloneIsAnEmbeddedPool) {
     {
         const auto store = open();
