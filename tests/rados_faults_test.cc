@@ -21,10 +21,11 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kPayload = 113'920;
 
+// What does not open fails its test and none behind it.
 std::unique_ptr<RadosStore> opened(RadosOptions options) {
     Result<std::unique_ptr<RadosStore>> store = RadosStore::open(std::move(options));
-    EXPECT_TRUE(store.ok()) << store.status().to_string();
-    return store.ok() ? std::move(*store) : nullptr;
+    if (!store.ok()) throw std::runtime_error(store.status().to_string());
+    return std::move(*store);
 }
 
 Deadline in_us(std::int64_t us) {
@@ -216,23 +217,27 @@ TEST_F(RadosFaults, AFullClusterRefusesAndOldBlocksMakeRoom) {
     put(*store, old, 1, never);
     clock.advance_us(2 * kHourMs * 1000);
     put(*store, recent, 1, never);
+    // The devices and the client learn of it some time after the monitors.
+    const auto put_while = [&](PutOutcome before, std::uint64_t chain) {
+        PutOutcome outcome = before;
+        for (const std::int64_t end_us = in_us(kWaitUs).at_us;
+             outcome == before && real_clock().now_us() < end_us; ++chain)
+            outcome = put(*store, chain_names(chain, 1), 1, never)[0];
+        return outcome;
+    };
     cluster().set_full(true);
-    PutOutcome outcome = PutOutcome::stored;
-    for (std::uint64_t i = 0; i < 5000 && outcome == PutOutcome::stored; ++i)
-        outcome = put(*store, chain_names(100 + i, 1), 1, never)[0];
-    EXPECT_EQ(put_outcome_name(outcome), "full");
+    EXPECT_EQ(put_outcome_name(put_while(PutOutcome::stored, 100)), "full");
     EXPECT_TRUE(all_hit(get(*store, recent, 1, never)));
     bool gone = false;
-    for (int i = 0; i < 1000 && !gone; ++i) {
+    for (const std::int64_t end_us = in_us(kWaitUs).at_us;
+         !gone && real_clock().now_us() < end_us;) {
         const auto present = start_exists(*store, keys_of(old), never).wait().present;
         gone = std::none_of(present.begin(), present.end(), [](bool there) { return there; });
     }
     EXPECT_TRUE(gone) << "what ends first was not removed";
     EXPECT_TRUE(all_hit(get(*store, recent, 1, never)));
     cluster().set_full(false);
-    for (std::uint64_t i = 0; i < 5000 && outcome == PutOutcome::full; ++i)
-        outcome = put(*store, chain_names(4, 1), 1, never)[0];
-    EXPECT_EQ(put_outcome_name(outcome), "stored");
+    EXPECT_EQ(put_outcome_name(put_while(PutOutcome::full, 1'000'000)), "stored");
 }
 
 // One store renews blocks while another one, whose clock is ahead, takes them for expired. A block
