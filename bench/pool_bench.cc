@@ -28,6 +28,7 @@
 #include "bench/pool_keys.h"
 #include "bench/pool_rocksdb.h"
 #include "bench/report.h"
+#include "pool/bench/block_driver.h"
 #include "pool/bench/disk_bench.h"
 #include "pool/bench/raw_disk.h"
 #include "pool/block_index.h"
@@ -102,14 +103,6 @@ void bench_index(bench::Report& report) {
                static_cast<double>(index.memory_bytes()) / static_cast<double>(kEntries), "B");
 }
 
-BlockName name_of(std::int64_t number) {
-    BlockName name;
-    Sha256 hash;
-    hash.update(fmt::format("block {}", number));
-    name.key.bytes = hash.finish();
-    return name;
-}
-
 // One run of each, raw before and after.
 Status bench_rocksdb(const std::string& folder, bench::Report& report) {
     constexpr std::int64_t kPayload = 113'920, kSlot = 114'688;
@@ -117,7 +110,7 @@ Status bench_rocksdb(const std::string& folder, bench::Report& report) {
     constexpr int kDepthMax = 32;
     std::vector<BlockName> names;
     for (std::int64_t i = 0; i < kBlocks; ++i)
-        names.push_back(name_of(i));
+        names.push_back(numbered_block(i));
     FATHOM_ASSIGN(const auto raw, RawDisk::create(folder + "/raw", kBlocks, kSlot, kDepthMax));
     for (const int depth : {8, kDepthMax}) {
         FATHOM_ASSIGN(const double raw_puts, raw->run(true, kRoundBlocks, depth, 1));

@@ -5,19 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>
 #include <memory>
 #include <system_error>
 
-#include "base/block_key.h"
-#include "base/queue.h"
-#include "base/random.h"
+#include "pool/bench/block_driver.h"
 #include "pool/bench/raw_disk.h"
 #include "pool/embedded_store.h"
 
@@ -31,8 +27,7 @@ constexpr std::int64_t kPayload = 113'920, kSlot = 114'688;
 constexpr int kDepths[] = {1, 8, 32};
 constexpr std::int64_t kRoundsMax = 15;
 constexpr std::int64_t kRoundBlocks = 1'000;
-constexpr int kDepthMax = 32;
-constexpr std::int64_t kAnswerUs = 120'000'000;
+constexpr int kDepthMax = BlockDriver::kDepthMax;
 constexpr Deadline kNever{std::numeric_limits<std::int64_t>::max()};
 
 double seconds_now() {
@@ -53,85 +48,6 @@ double median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];
 }
-
-BlockName name_of(std::int64_t number) {
-    BlockName name;
-    Sha256 hash;
-    hash.update(fmt::format("block {}", number));
-    name.key.bytes = hash.finish();
-    name.ordinal = static_cast<std::uint32_t>(number + 1);
-    return name;
-}
-
-struct Free {
-    void operator()(std::uint8_t* memory) const { std::free(memory); }
-};
-using Page = std::unique_ptr<std::uint8_t, Free>;
-
-// A store, and calls on it of one block each, `depth` at a time: the end of each starts the next.
-class Driver {
-  public:
-    explicit Driver(BlockStore& store) : store_(store), ended_(1) {
-        for (int i = 0; i < kDepthMax; ++i) {
-            pages_.emplace_back(static_cast<std::uint8_t*>(std::aligned_alloc(4096, kSlot)));
-            std::memset(pages_.back().get(), i + 1, kSlot);
-        }
-    }
-
-    Result<double> gets(const std::vector<BlockName>& names, std::int64_t n, int depth,
-                        std::uint64_t seed) {
-        RandomStream random(seed);
-        std::vector<std::size_t> order(static_cast<std::size_t>(n));
-        for (std::size_t& at : order)
-            at = random.next_below(names.size());
-        return run(n, depth, [&](std::int64_t i, std::size_t page) {
-            const BlockName& name = names[order[static_cast<std::size_t>(i)]];
-            (void)store_.get({{.name = name, .destination = {pages_[page].get(), true}}}, kNever,
-                             {.done = [this](GetResult r) { bad_ += r.leading_hits == 1 ? 0 : 1; },
-                              .released = [this, page] { end_one(page); }});
-        });
-    }
-
-    Result<double> puts(const std::vector<BlockName>& names, std::int64_t first, std::int64_t n,
-                        int depth) {
-        return run(n, depth, [&](std::int64_t i, std::size_t page) {
-            const BlockName& name = names[static_cast<std::size_t>(first + i)];
-            (void)store_.put(
-                {{.name = name, .page = pages_[page].get()}}, {}, kNever,
-                {.done = [this](PutResult r) { bad_ += r.blocks[0] == PutOutcome::stored ? 0 : 1; },
-                 .released = [this, page] { end_one(page); }});
-        });
-    }
-
-  private:
-    using Start = std::function<void(std::int64_t i, std::size_t page)>;
-
-    // Seconds for `n` calls.
-    Result<double> run(std::int64_t n, int depth, Start start) {
-        start_ = std::move(start);
-        calls_ = n;
-        started_ = ended_calls_ = bad_ = 0;
-        const double begin = seconds_now();
-        for (int i = 0; i < depth; ++i)
-            start_(started_++, static_cast<std::size_t>(i));
-        if (!ended_.pop(kAnswerUs))
-            return error(StatusCode::deadline_exceeded, "the store does not answer");
-        const double seconds = seconds_now() - begin;
-        if (bad_ > 0) return error(StatusCode::internal, "{} calls failed", bad_.load());
-        return seconds;
-    }
-    void end_one(std::size_t page) {  // on the store's thread
-        if (const std::int64_t next = started_++; next < calls_) start_(next, page);
-        if (++ended_calls_ == calls_) (void)ended_.try_push(true);
-    }
-
-    BlockStore& store_;
-    std::vector<Page> pages_;
-    Start start_;
-    std::int64_t calls_ = 0;
-    std::atomic<std::int64_t> started_{0}, ended_calls_{0}, bad_{0};
-    BoundedQueue<bool> ended_;
-};
 
 EmbeddedOptions store_options(const std::string& directory) {
     EmbeddedOptions options;
@@ -181,12 +97,12 @@ Status bench_puts(Bench& bench) {
         const std::int64_t total = n * bench.options.rounds;
         names.clear();
         for (std::int64_t i = 0; i < total; ++i)
-            names.push_back(name_of(depth * 1'000'000 + i));
+            names.push_back(numbered_block(depth * 1'000'000 + i));
         Paired paired;
         double cpu = 0;
         const std::string directory = fmt::format("{}/put{}", bench.folder, depth);
         FATHOM_ASSIGN(const auto store, EmbeddedStore::open(store_options(directory)));
-        Driver driver(*store);
+        BlockDriver driver(*store, kSlot);
         for (std::int64_t round = 0; round < bench.options.rounds; ++round) {
             FATHOM_RETURN_IF_ERROR(bench.next_round());
             FATHOM_ASSIGN(const double raw_seconds,
@@ -211,17 +127,17 @@ Status bench_gets(Bench& bench) {
     const std::string directory = bench.folder + "/get";
     std::vector<BlockName> names;
     for (std::int64_t i = 0; i < bench.options.blocks; ++i)
-        names.push_back(name_of(i));
+        names.push_back(numbered_block(i));
     {
         FATHOM_ASSIGN(const auto store, EmbeddedStore::open(store_options(directory)));
-        Driver driver(*store);
+        BlockDriver driver(*store, kSlot);
         FATHOM_RETURN_IF_ERROR(driver.puts(names, 0, bench.options.blocks, kDepthMax).status());
         store->close(kNever);
     }
     const double open_begin = seconds_now();
     FATHOM_ASSIGN(const auto store, EmbeddedStore::open(store_options(directory)));
     const double open_seconds = seconds_now() - open_begin;
-    Driver driver(*store);
+    BlockDriver driver(*store, kSlot);
     for (const int depth : kDepths) {
         const std::int64_t n = depth == 1 ? kRoundBlocks / 4 : kRoundBlocks;
         Paired paired;
