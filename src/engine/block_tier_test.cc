@@ -34,8 +34,9 @@ class MapTier final : public BlockTier {
         later([done, blocks] { done(blocks); });
     }
     std::function<void()> load(std::vector<BlockName> names, std::vector<std::uint8_t*> pages,
-                               std::int64_t, LoadCalls calls) override {
+                               std::int64_t deadline_us, LoadCalls calls) override {
         ++loads;
+        load_deadline_us = deadline_us;
         TierLoaded loaded;
         for (std::size_t i = 0; i < names.size(); ++i) {
             const auto found = store.find(names[i].key.bytes);
@@ -96,6 +97,7 @@ class MapTier final : public BlockTier {
     std::deque<std::function<void()>> queue;
     std::deque<BlockKey> refused;
     std::int64_t page_bytes = 0, hole = -1, due_ms = 1'000'000'000'000;
+    std::int64_t load_deadline_us = 0;
     int finds = 0, loads = 0, persists = 0, cancels = 0;
     bool full = false, waits = false;
 
@@ -218,6 +220,27 @@ TEST(BlockTier, AnEngineFindsWhatAnEarlierOneLeft) {
     EXPECT_EQ(warm.anchors.replays, std::vector<std::int64_t>{256});
     // The run with a replay has left its own third block.
     EXPECT_EQ(tier.store.size(), 4u);
+}
+
+TEST(BlockTier, ALoadThatTakesLongerThanComputingIsNotWaitedFor) {
+    MapTier tier;
+    EngineConfig config = small_config(tier);
+    const EngineRequest request = make_request(1, 300, 90);
+    Rig(tier, config).answer(request);
+    const auto budget_us = [&](double us_a_row) {
+        config.cost.k_us[static_cast<std::size_t>(CostFeature::rows)] = us_a_row;
+        Rig rig(tier, config);
+        const std::int64_t begin_us = rig.clock.now_us();
+        rig.answer(request);
+        return tier.load_deadline_us - begin_us;
+    };
+    const std::int64_t configured_us = budget_us(0);
+    EXPECT_EQ(configured_us, config.tier_budget.load_us + config.tier_budget.load_us_per_1k_tokens);
+    EXPECT_EQ(budget_us(1e6), configured_us);
+    const std::int64_t short_us = budget_us(10), shorter_us = budget_us(5);
+    EXPECT_LT(short_us, configured_us);
+    EXPECT_GT(shorter_us, 0);
+    EXPECT_NEAR(static_cast<double>(short_us) / static_cast<double>(shorter_us), 2, 0.01);
 }
 
 TEST(BlockTier, WithWindowsALaterEngineContinuesExactly) {

@@ -116,7 +116,8 @@ Status check_config(const EngineConfig& config, const Model& model) {
 double row_cost_us(const EngineConfig& config, const ModelConfig& model) {
     constexpr std::int64_t kRows = 1024;
     if (!config.cost.known()) return 0;
-    StepFeatures features(make_model_shape(model));
+    const ModelShape shape = make_model_shape(model);
+    StepFeatures features(shape);
     ChunkRequest chunk;
     chunk.remaining = kRows;
     chunk.decoder_begin = kRows;

@@ -41,7 +41,8 @@ std::string_view cost_feature_name(std::size_t feature);  // as in files
 // The counts of a whole step.
 class StepFeatures {
   public:
-    explicit StepFeatures(const ModelShape& shape) : shape_(&shape) {}
+    explicit StepFeatures(const ModelShape& shape) : shape_(&shape) {}  // which outlives it
+    explicit StepFeatures(const ModelShape&& shape) = delete;
     void add(const Slice& slice);
     CostVector values() const;
     bool empty() const { return slices_ == 0; }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <type_traits>
+
 #include "policy/cost_file.h"
 #include "policy/cost_fit.h"
 #include "policy/nnls.h"
@@ -46,6 +48,10 @@ double cost(const CostModel& model, StepFeatures step, const ChunkRequest& reque
     if (rows > 0) step.add(request.slice(rows));
     return model.cost_us(step);
 }
+
+// Features refer to a shape: one that dies at once would be read afterwards.
+static_assert(!std::is_constructible_v<StepFeatures, ModelShape>);
+static_assert(std::is_constructible_v<StepFeatures, const ModelShape&>);
 
 TEST(CostModel, TimeGrowsWithRowsAndContext) {
     const ModelShape shape = released_shape();
