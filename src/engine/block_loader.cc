@@ -1,6 +1,7 @@
 #include "engine/block_loader.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -33,9 +34,7 @@ struct BlockLoader::Counters {
     explicit Counters(MetricsRegistry* given)
         : own(given == nullptr ? std::make_unique<MetricsRegistry>() : nullptr),
           registry(given == nullptr ? *own : *given),
-          absent_tokens(registry.counter("kvpool_miss_tokens_total",
-                                         "Prompt tokens that the pool did not give, by cause.",
-                                         {{"cause", "absent"}})),
+          not_found{&tokens("absent"), &tokens("timeout"), &tokens("io_error"), &tokens("breaker")},
           pages_returned(registry.counter("kvpool_load_pages_returned_total",
                                           "KV pages taken for loads that brought nothing there.")),
           whole(loads("whole")),
@@ -43,13 +42,19 @@ struct BlockLoader::Counters {
           late(loads("late")),
           failed(loads("failed")),
           cancelled(loads("cancelled")) {}
+    Counter& tokens(const char* cause) const {  // in the order of TierLoss
+        return registry.counter("kvpool_miss_tokens_total",
+                                "Prompt tokens that the pool did not give, by cause.",
+                                {{"cause", cause}});
+    }
     Counter& loads(const char* outcome) const {
         return registry.counter("kvpool_loads_total", "Loads of requests' blocks, by outcome.",
                                 {{"outcome", outcome}});
     }
     const std::unique_ptr<MetricsRegistry> own;
     MetricsRegistry& registry;
-    Counter &absent_tokens, &pages_returned, &whole, &partial, &late, &failed, &cancelled;
+    const std::array<Counter*, kTierLosses> not_found;
+    Counter &pages_returned, &whole, &partial, &late, &failed, &cancelled;
 };
 
 BlockLoader::BlockLoader(BlockTier& tier, PrefixCache& cache, const Clock& clock,
@@ -111,14 +116,15 @@ void BlockLoader::begin(Sequence& sequence) {
 
 void BlockLoader::ask(std::uint64_t id, Job& job) {
     ++job.calls_due;
-    tier_.find(job.asked, job.deadline_us, [inbox = inbox_, id](std::size_t blocks) {
-        inbox->push({.job = id, .kind = Message::Kind::found, .blocks = blocks, .loaded = {}});
+    tier_.find(job.asked, job.deadline_us, [inbox = inbox_, id](TierFound found) {
+        inbox->push({.job = id, .kind = Message::Kind::found, .found = found, .loaded = {}});
     });
 }
 
-void BlockLoader::on_found(std::uint64_t id, Job& job, std::size_t blocks) {
+void BlockLoader::on_found(std::uint64_t id, Job& job, const TierFound& answer) {
     if (job.sequence == nullptr) return;
-    blocks = std::min(blocks, job.asked.size());
+    const std::size_t blocks = std::min(answer.blocks, job.asked.size());
+    job.loss = blocks == job.asked.size() ? TierLoss::absent : answer.loss;
     const KeyedTokens tokens = job.sequence->keyed_tokens();
     const std::vector<std::int64_t> none;
     const std::vector<std::int64_t>& named =
@@ -139,8 +145,9 @@ void BlockLoader::on_found(std::uint64_t id, Job& job, std::size_t blocks) {
             job.asked.push_back(key = next_key(key, tokens, index, false));
         return ask(id, job);
     }
-    const bool more = blocks > 0 && found < job.limit && !job.one_history &&
-                      job.histories < kTierHistoriesMax && clock_.now_us() < job.deadline_us;
+    const bool more = blocks > 0 && job.loss == TierLoss::absent && found < job.limit &&
+                      !job.one_history && job.histories < kTierHistoriesMax &&
+                      clock_.now_us() < job.deadline_us;
     if (more) return try_history(id, job);
     start_load(id, job);
 }
@@ -167,7 +174,7 @@ std::int64_t BlockLoader::load_budget_us(std::int64_t blocks) const {
 }
 
 void BlockLoader::start_load(std::uint64_t id, Job& job) {
-    counters_->absent_tokens.add(static_cast<std::uint64_t>(
+    counters_->not_found[static_cast<std::size_t>(job.loss)]->add(static_cast<std::uint64_t>(
         (job.limit - static_cast<std::int64_t>(job.found.size())) * kPageTokens));
     if (job.found.size() < 2) job.found.clear();
     const std::int64_t total = cache_.pool().total();
@@ -204,10 +211,10 @@ void BlockLoader::start_load(std::uint64_t id, Job& job) {
     BlockTier::LoadCalls calls;
     calls.done = [inbox = inbox_, id](TierLoaded loaded) {
         inbox->push(
-            {.job = id, .kind = Message::Kind::loaded, .blocks = 0, .loaded = std::move(loaded)});
+            {.job = id, .kind = Message::Kind::loaded, .found = {}, .loaded = std::move(loaded)});
     };
     calls.released = [inbox = inbox_, id] {
-        inbox->push({.job = id, .kind = Message::Kind::released, .blocks = 0, .loaded = {}});
+        inbox->push({.job = id, .kind = Message::Kind::released, .found = {}, .loaded = {}});
     };
     job.deadline_us = clock_.now_us() + load_budget_us(static_cast<std::int64_t>(names.size()));
     job.cancel = tier_.load(std::move(names), std::move(pages), job.deadline_us, std::move(calls));
@@ -271,7 +278,7 @@ bool BlockLoader::handle(Message message) {
     const bool waited = job.sequence != nullptr && job.sequence->loading;
     switch (message.kind) {
         case Message::Kind::found:
-            on_found(message.job, job, message.blocks);
+            on_found(message.job, job, message.found);
             break;
         case Message::Kind::loaded:
             on_loaded(job, message.loaded);

@@ -62,7 +62,7 @@ class BlockLoader {
     struct Message {
         std::uint64_t job = 0;
         enum class Kind { found, loaded, released } kind = Kind::found;
-        std::size_t blocks = 0;
+        TierFound found;
         TierLoaded loaded;
     };
     struct Inbox;
@@ -74,13 +74,14 @@ class BlockLoader {
         std::int64_t load_index = -1;         // among the pages that are loaded
     };
     struct Job {
-        Sequence* sequence = nullptr;  // null once forgotten
-        std::vector<Slot> found;       // blocks that are there, from the first on
-        std::vector<BlockKey> asked;   // behind them, as asked for
-        bool asked_replayed = false;   // the first of `asked` follows a replay
-        bool probing = false;          // `asked` is one key to try a history
-        bool one_history = false;      // the request names its replays
-        std::int64_t limit = 0;        // blocks
+        Sequence* sequence = nullptr;      // null once forgotten
+        std::vector<Slot> found;           // blocks that are there, from the first on
+        std::vector<BlockKey> asked;       // behind them, as asked for
+        bool asked_replayed = false;       // the first of `asked` follows a replay
+        bool probing = false;              // `asked` is one key to try a history
+        bool one_history = false;          // the request names its replays
+        std::int64_t limit = 0;            // blocks
+        TierLoss loss = TierLoss::absent;  // why the last answer had no more
         int histories = 0;
         std::int64_t deadline_us = 0;  // of finding, then of loading
         std::vector<PageId> pages;     // being loaded
@@ -90,7 +91,7 @@ class BlockLoader {
     };
 
     void ask(std::uint64_t id, Job& job);
-    void on_found(std::uint64_t id, Job& job, std::size_t blocks);
+    void on_found(std::uint64_t id, Job& job, const TierFound& answer);
     void try_history(std::uint64_t id, Job& job);
     void start_load(std::uint64_t id, Job& job);
     void on_loaded(Job& job, const TierLoaded& loaded);

@@ -17,6 +17,20 @@
 
 namespace fathom {
 
+// What came of asking for a chain: its leading blocks that are likely there, and why there are no
+// more. Only `absent` says something of the blocks behind them; after the others nobody knows.
+enum class TierLoss : std::uint8_t {
+    absent,    // the tier has no more
+    timeout,   // it did not answer by the deadline
+    io_error,  // it tried and failed
+    breaker,   // it was not asked
+};
+inline constexpr std::size_t kTierLosses = 4;
+struct TierFound {
+    std::size_t blocks = 0;
+    TierLoss loss = TierLoss::absent;  // means nothing when the whole chain is there
+};
+
 // What came of a load. due_unix_ms: when a block that came should be stored again (below).
 struct TierLoaded {
     std::size_t leading = 0;                // blocks that came, without a hole
@@ -30,7 +44,7 @@ class BlockTier {
     // How many leading blocks of a chain are likely there. `done` runs once, at the deadline at the
     // latest.
     virtual void find(std::vector<BlockKey> chain, std::int64_t deadline_us,
-                      std::function<void(std::size_t blocks)> done) = 0;
+                      std::function<void(TierFound found)> done) = 0;
 
     // Reads blocks into pages (one block's stored bytes each). `done` runs once, at the deadline at
     // the latest: the leading pages are then whole and the engine's. The others are the tier's

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -26,12 +27,13 @@ using testing::Recorder;
 class MapTier final : public BlockTier {
   public:
     void find(std::vector<BlockKey> chain, std::int64_t,
-              std::function<void(std::size_t)> done) override {
+              std::function<void(TierFound)> done) override {
         ++finds;
         std::size_t blocks = 0;
         while (blocks < chain.size() && store.count(chain[blocks].bytes) > 0)
             ++blocks;
-        later([done, blocks] { done(blocks); });
+        if (loss != TierLoss::absent) blocks = std::min<std::size_t>(blocks, 1);
+        later([done, blocks, why = loss] { done({.blocks = blocks, .loss = why}); });
     }
     std::function<void()> load(std::vector<BlockName> names, std::vector<std::uint8_t*> pages,
                                std::int64_t deadline_us, LoadCalls calls) override {
@@ -98,6 +100,7 @@ class MapTier final : public BlockTier {
     std::deque<BlockKey> refused;
     std::int64_t page_bytes = 0, hole = -1, due_ms = 1'000'000'000'000;
     std::int64_t load_deadline_us = 0;
+    TierLoss loss = TierLoss::absent;  // else lookups break off behind their first block
     int finds = 0, loads = 0, persists = 0, cancels = 0;
     bool full = false, waits = false;
 
@@ -181,6 +184,9 @@ struct Rig {
     }
 
     MapTier& tier;
+    std::uint64_t misses(const char* cause) {
+        return metrics.counter("kvpool_miss_tokens_total", "x", {{"cause", cause}}).value();
+    }
     std::uint64_t loads(const char* outcome) {
         return metrics.counter("kvpool_loads_total", "x", {{"outcome", outcome}}).value();
     }
@@ -339,6 +345,29 @@ TEST(BlockTier, WhatDoesNotComeIsComputed) {
         EXPECT_EQ(rig.metrics.counter("kvpool_load_pages_returned_total", "x").value(),
                   static_cast<std::uint64_t>(4 - hole));
     }
+}
+
+TEST(BlockTier, TokensOfALookupThatFailedHaveTheCauseOfTheFailure) {
+    const EngineRequest request = make_request(1, 560, 30);
+    const std::array<const char*, kTierLosses> causes = {"absent", "timeout", "io_error",
+                                                         "breaker"};
+    for (std::size_t i = 0; i < causes.size(); ++i) {
+        SCOPED_TRACE(causes[i]);
+        MapTier tier;
+        Rig(tier).answer(request);
+        tier.loss = static_cast<TierLoss>(i);
+        Rig rig(tier);
+        rig.answer(request);
+        for (const char* cause : causes) {
+            // One block of four came with the answer that failed; all four without failure.
+            const bool here = i > 0 && cause == causes[i];
+            EXPECT_EQ(rig.misses(cause), here ? 3U * 128 : 0U) << cause;
+        }
+    }
+    MapTier nothing;
+    Rig rig(nothing);
+    rig.answer(request);
+    EXPECT_EQ(rig.misses("absent"), 4U * 128);
 }
 
 TEST(BlockTier, OtherRequestsRunWhileOneWaits) {

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/check.h"
 #include "base/huge_memory.h"
+#include "base/log.h"
 #include "base/queue.h"
 #include "pool/slot.h"
 
@@ -18,12 +21,26 @@ namespace {
 
 constexpr std::uint64_t kBlockTokens = 128;
 constexpr std::size_t kLossCauses = 6;
+constexpr std::int64_t kLookupLogUs = 60'000'000;  // between two lines about lookups that failed
 
 std::int64_t whole_pages(std::int64_t bytes) {
     return (bytes + kPoolPageBytes - 1) / kPoolPageBytes * kPoolPageBytes;
 }
 
 constexpr std::size_t kRefusalsMax = 4'096;
+
+TierLoss loss_of_lookup(const Status& status) {
+    switch (status.code()) {
+        case StatusCode::ok:
+            return TierLoss::absent;
+        case StatusCode::deadline_exceeded:
+            return TierLoss::timeout;
+        case StatusCode::unavailable:
+            return TierLoss::breaker;
+        default:
+            return TierLoss::io_error;
+    }
+}
 
 }  // namespace
 
@@ -50,7 +67,8 @@ struct PoolTier::Shared {
               {0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1, 1})),
           staged(registry.gauge("kvpool_put_queue_depth", "Blocks that wait to be stored.")) {
         FATHOM_CHECK(memory != nullptr, "staging_bytes of address space");
-        constexpr std::array<std::string_view, 4> kResults = {"hit", "partial", "miss", "failed"};
+        constexpr std::array<std::string_view, 6> kResults = {"hit",     "partial",  "miss",
+                                                              "timeout", "io_error", "breaker"};
         for (std::size_t i = 0; i < lookups.size(); ++i)
             lookups[i] = &registry.counter("kvpool_lookup_total", "Lookups of chains, by result.",
                                            {{"result", std::string(kResults[i])}});
@@ -68,11 +86,28 @@ struct PoolTier::Shared {
         return reinterpret_cast<std::uint8_t*>(memory.get()) + slot * slot_bytes;
     }
     // What came of a chain of so many keys.
-    void count_lookup(std::size_t keys, std::size_t blocks, const Status& status,
-                      std::int64_t begun_us) {
+    TierFound count_lookup(std::size_t keys, std::size_t blocks, const Status& status,
+                           std::int64_t begun_us) {
         lookup_seconds.observe(static_cast<double>(clock.now_us() - begun_us) * 1e-6);
-        const std::size_t result = blocks == keys ? 0 : blocks > 0 ? 1 : status.ok() ? 2 : 3;
-        lookups[result]->add();
+        const TierLoss loss = loss_of_lookup(status);
+        if (blocks == keys || loss == TierLoss::absent) {
+            lookups[blocks == keys ? 0 : blocks > 0 ? 1 : 2]->add();
+        } else {
+            lookups[2 + static_cast<std::size_t>(loss)]->add();
+            log_failed_lookup(status);
+        }
+        return {.blocks = blocks, .loss = loss};
+    }
+    // A line a minute is enough to know why prompts are computed again.
+    void log_failed_lookup(const Status& status) {
+        const std::int64_t now_us = clock.now_us();
+        const std::uint64_t failed = lookups_failed.fetch_add(1) + 1;
+        std::int64_t due_us = log_due_us.load();
+        if (now_us < due_us || !log_due_us.compare_exchange_strong(due_us, now_us + kLookupLogUs))
+            return;
+        lookups_failed.fetch_sub(failed);
+        log_warning("pool: a lookup failed and its prompt is computed: {} ({} since the last line)",
+                    status.message(), failed);
     }
     // Blocks behind the first that did not come are of no use: they count under their own cause,
     // and as behind a hole when they came.
@@ -116,7 +151,9 @@ struct PoolTier::Shared {
     // For the engine to hear of; what has no room is offered when it is due, as if it were stored.
     BoundedQueue<BlockKey> refusals{kRefusalsMax};
     Counter &hit_tokens, &dropped, &refused;
-    std::array<Counter*, 4> lookups{};
+    std::array<Counter*, 6> lookups{};
+    std::atomic<std::int64_t> log_due_us{std::numeric_limits<std::int64_t>::min()};
+    std::atomic<std::uint64_t> lookups_failed{0};  // that no line has told of
     std::array<Counter*, kLossCauses> losses{};
     Histogram& lookup_seconds;
     Gauge& staged;
@@ -136,14 +173,13 @@ void PoolTier::close(Deadline deadline) {
 }
 
 void PoolTier::find(std::vector<BlockKey> chain, std::int64_t deadline_us,
-                    std::function<void(std::size_t blocks)> done) {
+                    std::function<void(TierFound found)> done) {
     const std::size_t keys = chain.size();
     shared_->store.longest_prefix(
         std::move(chain), Deadline{deadline_us},
         [shared = shared_, keys, begun_us = shared_->clock.now_us(), done = std::move(done)](
             std::size_t blocks, const Status& status) {
-            shared->count_lookup(keys, blocks, status, begun_us);
-            done(blocks);
+            done(shared->count_lookup(keys, blocks, status, begun_us));
         });
 }
 

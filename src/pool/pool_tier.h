@@ -9,6 +9,8 @@
 // persisting never delays a token. Writes that the store refused are dropped too; the engine hears
 // of them and gives a block again when it is used again.
 //
+// Lookups that fail are counted by cause and said in the log, once a minute at most.
+//
 // Several engines may share one tier. Any thread.
 #pragma once
 
@@ -45,7 +47,7 @@ class PoolTier final : public BlockTier {
     void close(Deadline deadline);
 
     void find(std::vector<BlockKey> chain, std::int64_t deadline_us,
-              std::function<void(std::size_t blocks)> done) override;
+              std::function<void(TierFound found)> done) override;
     std::function<void()> load(std::vector<BlockName> names, std::vector<std::uint8_t*> pages,
                                std::int64_t deadline_us, LoadCalls calls) override;
     std::int64_t persist(const BlockName& name, const std::uint8_t* page,
