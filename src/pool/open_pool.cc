@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"
@@ -16,6 +18,7 @@
 #include "pool/embedded_store.h"
 #include "pool/key_ring.h"
 #include "pool/open_ec.h"
+#include "pool/pool_files.h"
 #include "pool/rados_store.h"
 #include "pool/secret_file.h"
 #include "pool/shared_store.h"
@@ -25,6 +28,7 @@ namespace fathom {
 namespace {
 
 constexpr std::int64_t kCapacityMax = std::int64_t{1} << 40;
+constexpr std::int64_t kCapacityMin = 8 * kSegmentBytes;  // of an embedded store
 constexpr std::int64_t kStoreStagedUs = 10'000'000;
 constexpr std::int64_t kCloseUs = 10'000'000;
 constexpr std::int64_t kUsageUs = 10'000'000;
@@ -45,18 +49,13 @@ std::uintmax_t taken_bytes(const std::string& directory) {
     return bytes;
 }
 
-// Of what is free and what the pool has already, so that it stays the same from one life to the
-// next, and for all that share it.
 Result<std::int64_t> free_share(const std::string& directory) {
     std::error_code failed;
     const std::filesystem::space_info space = std::filesystem::space(directory, failed);
     if (failed)
         return error(StatusCode::unavailable, "{}: {}; give pool.capacity_mib", directory,
                      failed.message());
-    return std::min(static_cast<std::int64_t>(
-                        std::min<std::uintmax_t>((space.available + taken_bytes(directory)) / 2,
-                                                 static_cast<std::uintmax_t>(kCapacityMax))),
-                    kCapacityMax);
+    return share_of_disk(directory, space.available, taken_bytes(directory));
 }
 
 // With `encrypt` the ring is made; without it what is encrypted is read where the keys are.
@@ -85,15 +84,75 @@ void count_usage(const std::vector<EmbeddedStore*>& stores, QuotaStore& quota, c
         quota.set_usage(ns_tag, std::move(bytes));
 }
 
+// What may lie where a pool is before its first POOL is written: what it makes itself, what its
+// user may put there, and the file system's own.
+bool belongs_to_a_pool(const std::string& directory, const std::string& name,
+                       const OpenPoolOptions& options) {
+    constexpr std::array<std::string_view, 10> kKnown = {
+        "POOL", "LOCK", "seg", "lost", "peers", "drops", "windows", "keys", "SECRET", "lost+found"};
+    if (std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end()) return true;
+    if (name.starts_with("SECRET.")) return true;  // a draft of it
+    const std::filesystem::path path = std::filesystem::path(directory) / name;
+    std::error_code failed;
+    const auto is = [&](const std::string& named) {
+        return !named.empty() && std::filesystem::equivalent(path, named, failed);
+    };
+    return is(options.key_directory) || is(options.secret_file);
+}
+
+// A directory of something else stays as it is.
+Status refuse_foreign_directory(const OpenPoolOptions& options) {
+    const std::string& directory = options.directory;
+    const std::unique_ptr<FileLayer> files = make_thread_file_layer(1);
+    const auto pools = pool_directories(*files, directory);
+    if (!pools.ok() || !pools->empty()) return pools.status();
+    FATHOM_ASSIGN(const std::vector<FileName> names, files->list(directory));
+    for (const FileName& name : names) {
+        if (!belongs_to_a_pool(directory, name.name, options))
+            return invalid_argument(
+                "pool.dir \"{}\": holds no pool, and something else: \"{}\"; name an empty or new "
+                "directory, for a pool fills and empties its own",
+                directory, name.name);
+    }
+    return {};
+}
+
 // The smallest, so that all devices fill alike.
 std::int64_t free_share_of_all(const std::vector<std::string>& directories) {
     std::int64_t least = kCapacityMax;
-    for (const std::string& directory : directories)
-        if (const auto share = free_share(directory); share.ok()) least = std::min(least, *share);
+    for (const std::string& directory : directories) {
+        const auto share = free_share(directory);
+        const bool small = share.status().code() == StatusCode::resource_exhausted;
+        if (share.ok() || small) least = std::min(least, small ? kCapacityMin : *share);
+    }
     return least;
 }
 
 }  // namespace
+
+Result<std::int64_t> share_of_disk(const std::string& directory, std::uint64_t available_bytes,
+                                   std::uint64_t taken_bytes) {
+    const std::uint64_t share =
+        std::min((available_bytes + taken_bytes) / 2, static_cast<std::uint64_t>(kCapacityMax));
+    if (share >= static_cast<std::uint64_t>(kCapacityMin)) return static_cast<std::int64_t>(share);
+    return error(StatusCode::resource_exhausted,
+                 "{}: its file system has {} MiB free and the pool takes {} MiB; half of that is "
+                 "the pool's unless pool.capacity_mib says otherwise, and {} MiB is too little: "
+                 "free some space, name another directory, or set pool.capacity_mib (at least {})",
+                 directory, available_bytes >> 20, taken_bytes >> 20, share >> 20,
+                 kCapacityMin >> 20);
+}
+
+Status check_pool_path(const std::string& path) {
+    if (path.empty())
+        return invalid_argument("the name of the directory is empty; name the one of the pool");
+    std::error_code failed;
+    if (!std::filesystem::is_symlink(path, failed) || std::filesystem::exists(path, failed))
+        return {};
+    return error(StatusCode::not_found,
+                 "{}: is a link to {}, which is not there; is its disk mounted?", path,
+                 std::filesystem::read_symlink(path, failed).string());
+}
 
 Result<std::string> read_or_make_secret(const std::string& path) {
     constexpr std::string_view kWhat = "the pool's secret";
@@ -114,6 +173,9 @@ Result<OpenedStore> open_directory(const OpenPoolOptions& options, const Clock& 
     if (capacity_bytes == 0) {
         FATHOM_ASSIGN(capacity_bytes, free_share(options.directory));
     }
+    if (capacity_bytes < kCapacityMin)
+        return invalid_argument("pool.capacity_mib is {}, a pool needs at least {}",
+                                capacity_bytes >> 20, kCapacityMin >> 20);
     const auto make_embedded = [options, capacity_bytes, &clock,
                                 &metrics]() -> Result<EmbeddedOptions> {
         EmbeddedOptions embedded;
@@ -177,11 +239,13 @@ Result<std::string> secret_of_cluster(const OpenPoolOptions& options) {
 }
 
 Result<std::string> secret_of_directory(const OpenPoolOptions& options) {
+    FATHOM_RETURN_IF_ERROR(check_pool_path(options.directory));
     std::error_code failed;
     std::filesystem::create_directories(options.directory, failed);
     if (failed)
         return invalid_argument("pool.dir \"{}\": {}; name a directory that can be written",
                                 options.directory, failed.message());
+    FATHOM_RETURN_IF_ERROR(refuse_foreign_directory(options));
     const std::string path =
         options.secret_file.empty() ? options.directory + "/SECRET" : options.secret_file;
     if (::access(path.c_str(), F_OK) != 0 &&

@@ -76,6 +76,16 @@ class OpenPool {
     std::unique_ptr<PoolTier> tier_;
 };
 
+// The capacity of a pool that was given none: half of what its file system has free (`available`)
+// and its own files take (`taken`), so that it stays the same from one life to the next; at most
+// 1 TiB. resource_exhausted, with these figures, when that is too little for a pool.
+Result<std::int64_t> share_of_disk(const std::string& directory, std::uint64_t available_bytes,
+                                   std::uint64_t taken_bytes);
+
+// Whether a pool can be at a path that somebody named: it is refused when it is empty
+// (invalid_argument) or a link to what is not there (not_found).
+Status check_pool_path(const std::string& path);
+
 // The bytes of the file; made of random ones when it is absent. Errors: a file of another size, or
 // one that others may read.
 Result<std::string> read_or_make_secret(const std::string& path);
