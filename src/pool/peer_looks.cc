@@ -121,8 +121,41 @@ void PeerLooks::degrade(const Status& status) {
     health_.set({.state = StoreHealth::State::degraded, .reason = status.message()});
 }
 
+// Somebody may remove the directory under this process, unmount its disk, or put another pool in
+// its place. Files that are open go on working, so nothing else would tell.
+bool PeerLooks::own_is_there() {
+    const auto pool = reader_.pool(own_directory_);
+    std::string gone;
+    if (pool.status().code() == StatusCode::not_found) {
+        gone = fmt::format(
+            "{}/POOL is not there any more; was the directory removed, or its disk "
+            "unmounted?",
+            own_directory_);
+    } else if (pool.ok() && own_uuid_.value_or(pool->uuid) != pool->uuid) {
+        gone = fmt::format("{} is another pool than the one that was opened", own_directory_);
+    } else if (pool.ok()) {
+        own_uuid_ = pool->uuid;
+    } else {
+        return gone_.empty();  // that it cannot be read just now says neither
+    }
+    if (gone != gone_) {
+        if (gone.empty()) log_info("pool: {} is there again", own_directory_);
+        if (!gone.empty())
+            log_warning(
+                "pool: {} Requests are served as ever, but what is stored from now on is lost: put "
+                "the directory back, or start the server again",
+                gone.back() == '?' ? gone : gone + ".");
+    }
+    gone_ = std::move(gone);
+    if (!gone_.empty()) health_.set({.state = StoreHealth::State::degraded, .reason = gone_});
+    return gone_.empty();
+}
+
 void PeerLooks::look(bool full, bool tend_all) {
     const std::int64_t begun_us = real_clock().now_us();
+    // What is there instead is nothing to tidy up, and its pools are not this one's peers.
+    if (!own_is_there())
+        return pools_.look({}, full, [](const auto&) { return std::set<std::uint64_t>{}; });
     const auto marks = list_drop_marks(reader_.files(), options_.embedded.directory);
     // Without them it is not known what must not be found.
     if (!marks.ok()) return degrade(marks.status());

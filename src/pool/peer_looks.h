@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -46,6 +47,7 @@ class PeerLooks {
 
     void run();
     void look(bool full, bool tend_all);
+    bool own_is_there();
     void begin_drop(const std::shared_ptr<SharedDrop>& call, const NamespaceId& ns);
     void obey(const std::vector<DropMark>& marks);
     void forget(const NamespaceId& ns);
@@ -73,6 +75,8 @@ class PeerLooks {
     BoundedQueue<std::function<void()>> jobs_;
 
     // The thread's.
+    std::optional<PoolUuid> own_uuid_;
+    std::string gone_;              // what became of the own pool's directory; empty: it is there
     std::set<std::string> obeyed_;  // marks
     std::vector<Drop> drops_;
     std::int64_t own_bytes_ = 0, own_earliest_ms_ = 0;

@@ -227,8 +227,10 @@ std::int64_t SharedStore::payload_bytes() const {
 }
 
 StoreHealth SharedStore::health() const {
-    StoreHealth own = front_->own.store->health();
-    return own.state != StoreHealth::State::ok ? own : front_->looks->health();
+    StoreHealth own = front_->own.store->health(), looks = front_->looks->health();
+    if (own.state == StoreHealth::State::ok) return looks;
+    if (looks.state != StoreHealth::State::ok) own.reason += "; " + looks.reason;
+    return own;
 }
 
 EmbeddedStore& SharedStore::own() {

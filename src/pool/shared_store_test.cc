@@ -567,6 +567,42 @@ TEST_F(SharedProcesses, NobodyWritesBehindALinkAndFoldersThatAreNoPoolsAreNone) 
     EXPECT_EQ(SharedStore::open(std::move(named)).status().code(), StatusCode::invalid_argument);
 }
 
+TEST_F(SharedProcesses, ADirectoryThatGoesOrIsReplacedIsSaidOnceAndServedWithout) {
+    const std::string away = folder_.path() + ".away";
+    const auto store = open();
+    EXPECT_EQ(put_block(*store, 1), PutOutcome::stored);
+    const StoreHealth before = store->health();  // not every file system is good enough
+    ::testing::internal::CaptureStderr();
+    std::filesystem::rename(folder_.path(), away);
+    for (int i = 0; i < 3; ++i)
+        refresh(*store);
+    EXPECT_EQ(store->health().state, StoreHealth::State::degraded);
+    EXPECT_NE(store->health().reason.find("/POOL is not there any more"), std::string::npos);
+    (void)get_block(*store, 1);
+    (void)put_block(*store, 2);
+    const auto other = open();
+    EXPECT_EQ(other->own_directory(), folder_.path());
+    EXPECT_EQ(put_block(*other, 3), PutOutcome::stored);
+    for (int i = 0; i < 3; ++i)
+        refresh(*store);
+    EXPECT_NE(store->health().reason.find("is another pool"), std::string::npos);
+    EXPECT_EQ(get_block(*store, 3), GetStatus::miss);
+    EXPECT_EQ(get_block(*other, 3), GetStatus::hit);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    std::size_t lines = 0;
+    for (std::size_t at = 0; (at = said.find("Requests are served as ever", at)) != said.npos; ++at)
+        ++lines;
+    EXPECT_EQ(lines, 2u) << said;
+    // Back where it was, it is a pool as before.
+    std::filesystem::rename(folder_.path(), folder_.path() + ".other");
+    std::filesystem::rename(away, folder_.path());
+    refresh(*store);
+    EXPECT_EQ(store->health().state, before.state);
+    EXPECT_EQ(store->health().reason, before.reason);
+    EXPECT_EQ(get_block(*store, 1), GetStatus::hit);
+    std::filesystem::remove_all(folder_.path() + ".other");
+}
+
 TEST_F(SharedProcesses, OneAloneIsAnEmbeddedPool) {
     {
         const auto store = open();
