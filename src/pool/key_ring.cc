@@ -32,9 +32,15 @@ Status key_error(const Status& cause) {
     return Status(StatusCode::permission_denied, cause.message());
 }
 
-std::uint64_t file_number(const std::string& path) {
+struct FileFacts {
+    std::uint64_t number = 0;  // 0: there is none
+    bool others_may_read = false;
+};
+
+FileFacts facts_of(const std::string& path) {
     struct stat facts {};
-    return ::stat(path.c_str(), &facts) == 0 ? static_cast<std::uint64_t>(facts.st_ino) : 0;
+    if (::stat(path.c_str(), &facts) != 0) return {};
+    return {static_cast<std::uint64_t>(facts.st_ino), (facts.st_mode & 077) != 0};
 }
 
 // As well as a file system lets one: journals and flash may keep older bytes.
@@ -99,14 +105,21 @@ Result<BlockCipher*> KeyRing::find(const NamespaceId& ns) {
     if (at != known_.end()) {
         Known& known = at->second;
         if (now_us - known.seen_us < kLookUs) return known.cipher.get();
-        if (file_number(path_of(ns)) == known.file) {
+        const FileFacts now = facts_of(path_of(ns));
+        if (now.number == known.file && !now.others_may_read) {
             known.seen_us = now_us;
             return known.cipher.get();
         }
+        // Read anew it is refused like any such file.
+        if (now.others_may_read)
+            log_warning(
+                "pool: {}: may be read by others since a short while; its blocks are misses and "
+                "none are stored until it is 0600 again. Was it copied meanwhile?",
+                path_of(ns));
         known_.erase(at);
     }
     const std::string path = path_of(ns);
-    const std::uint64_t file = file_number(path);
+    const std::uint64_t file = facts_of(path).number;
     Result<std::string> key = read_secret_file(path, kWhat);
     if (!key.ok()) return key_error(key.status());
     if (known_.size() >= kKnownMax) known_.clear();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -89,6 +90,25 @@ TEST_F(KeyRingTest, AFileThatIsNoKeyIsSaidAndNotReplaced) {
     fs::create_directory(file_of(1));
     EXPECT_EQ(ring->find_or_make(ns).status().code(), StatusCode::permission_denied);
     EXPECT_TRUE(KeyRing::open(path_, clock_).ok());
+}
+
+TEST_F(KeyRingTest, AKeyThatOthersMayReadLaterIsSaidOnceAndNotUsedUntilItIsMended) {
+    const auto ring = open();
+    const auto ns = oracle_namespace(1);
+    ASSERT_TRUE(ring->find_or_make(ns).ok());
+    ::testing::internal::CaptureStderr();
+    fs::permissions(file_of(1), fs::perms(0640));
+    EXPECT_TRUE(ring->find(ns).ok());  // looked at less than a second ago
+    for (int i = 0; i < 3; ++i) {
+        clock_.advance_us(1'000'000);
+        EXPECT_THAT(ring->find(ns).status().message(), HasSubstr("may be read by others"));
+    }
+    EXPECT_EQ(ring->find_or_make(ns).status().code(), StatusCode::permission_denied);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(said, HasSubstr(file_of(1) + ": may be read by others since"));
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+    fs::permissions(file_of(1), fs::perms(0600));
+    EXPECT_TRUE(ring->find(ns).ok());
 }
 
 TEST_F(KeyRingTest, ADirectoryThatOthersMayEnterIsRefused) {
