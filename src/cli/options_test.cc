@@ -118,6 +118,59 @@ TEST(Options, HelpShowsTheCommandsOwnTables) {
     EXPECT_EQ(text.find("of another command"), std::string::npos);
 }
 
+struct PoolFlags {
+    Settings settings;
+    ConfigSchema schema;
+    PoolFlags() { bind_settings(settings, schema); }
+    std::string idle(const std::vector<std::pair<std::string, std::string>>& flags) {
+        for (const auto& [key, value] : flags)
+            EXPECT_TRUE(schema.set_flag(key, value).ok()) << key;
+        return idle_pool_settings(settings, schema);
+    }
+};
+
+TEST(Settings, StagingOfThePoolIsBounded) {
+    PoolFlags flags;
+    EXPECT_TRUE(flags.schema.set_flag("pool.staging_mib", "16384").ok());
+    EXPECT_EQ(flags.settings.pool.staging_mib, 16384);
+    for (const char* beyond : {"0", "16385", "-1"}) {
+        const Status refused = flags.schema.set_flag("pool.staging_mib", beyond);
+        EXPECT_EQ(refused.code(), StatusCode::invalid_argument);
+        EXPECT_NE(refused.message().find("16384"), std::string::npos) << refused.message();
+    }
+}
+
+TEST(Settings, ThoseOfAPoolThatIsNotThereAreNamed) {
+    EXPECT_EQ(PoolFlags().idle({}), "");
+    EXPECT_EQ(PoolFlags().idle({{"pool.share", "all"}, {"engine.threads", "1"}}), "");
+    const std::string idle =
+        PoolFlags().idle({{"pool.writer", "a"}, {"pool.encrypt", ""}, {"pool.store", "embedded"}});
+    EXPECT_EQ(idle.find("pool.store, pool.writer, pool.encrypt: without effect"), 0u) << idle;
+    EXPECT_EQ(PoolFlags().idle({{"pool.dir", "/x"}, {"pool.encrypt", ""}}), "");
+    EXPECT_EQ(PoolFlags().idle({{"pool.store", "rados"}, {"pool.encrypt", ""}}), "");
+}
+
+TEST(Settings, ClassesBelongToKeys) {
+    const auto said = [](std::vector<std::string> keys, std::vector<std::string> classes) {
+        Settings settings;
+        settings.server.api_keys = std::move(keys);
+        settings.pool.key_classes = std::move(classes);
+        const Status status = check_key_classes(settings);
+        EXPECT_EQ(status.message().find("secret"), std::string::npos);
+        return status.message();
+    };
+    EXPECT_EQ(said({}, {}), "");
+    EXPECT_EQ(said({"secret a", "secret b"}, {"agent"}), "");
+    EXPECT_EQ(said({"secret a", "secret a"}, {"agent", "agent"}), "");
+    EXPECT_NE(said({"secret a"}, {"agent", "chatbot"}).find("2 classes for 1 keys"),
+              std::string::npos);
+    EXPECT_NE(said({}, {"agent"}).find("1 classes for 0 keys"), std::string::npos);
+    EXPECT_NE(said({"secret a", "secret b", "secret a"}, {"agent", "agent", "system"})
+                  .find("entries 1 and 3 of server.api_keys are one key"),
+              std::string::npos);
+    EXPECT_NE(said({"secret a"}, {"agents"}).find("pool.key_classes"), std::string::npos);
+}
+
 // Every alias names a key that exists; a misspelt one would silently be no flag at all.
 TEST(Settings, AliasesNameKeys) {
     Settings settings;

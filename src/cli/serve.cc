@@ -39,6 +39,7 @@ Status first_token(OwnerRegistry& owners) {
 }
 
 Status serve(const Settings& settings) {
+    FATHOM_RETURN_IF_ERROR(check_key_classes(settings));
     FATHOM_ASSIGN(Stack stack, build_stack(settings.stack));
     FATHOM_ASSIGN(const ServerOptions options, server_options(settings, stack));
     FATHOM_ASSIGN(std::unique_ptr<Server> server,

@@ -3,8 +3,11 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <map>
+#include <string_view>
 
 #include "base/log.h"
 #include "cli/commands.h"
@@ -133,7 +136,7 @@ void bind_pool(Settings& settings, ConfigSchema& schema) {
                       "how long blocks live: 3 days, 7 days, 7 days while used, 1 hour; a request "
                       "may say otherwise (x-fathom-traffic-class)");
     schema.add("pool.key_classes", &pool.key_classes,
-               "classes of the API keys, in their order; repeatable");
+               "classes of the keys of server.api_keys, in their order and no more; repeatable");
 }
 
 void bind_server(Settings::Server& server, ConfigSchema& schema) {
@@ -377,6 +380,10 @@ std::optional<int> read_settings(const std::vector<std::string>& args, CommandSp
         return kExitOk;
     }
     init_logging(log_level_of(settings.log.level), log_style(settings.log.style));
+    if (std::find(spec.tables.begin(), spec.tables.end(), "pool") != spec.tables.end()) {
+        const std::string idle = idle_pool_settings(settings, schema);
+        if (!idle.empty()) log_warning("{}", idle);
+    }
     settings.stack.pool.capacity_bytes = settings.pool.capacity_mib << 20;
     settings.stack.pool.tier.staging_bytes = settings.pool.staging_mib << 20;
     settings.stack.pool.quota = {
@@ -402,6 +409,43 @@ Result<KvSharingOptions> sharing_options(const Settings::Pool& from, const Stack
 }
 
 }  // namespace
+
+std::string idle_pool_settings(const Settings& settings, const ConfigSchema& schema) {
+    if (settings.stack.pool.named()) return {};
+    std::string keys;
+    for (const ConfigSchema::Origin& of : schema.effective()) {
+        const bool given = of.key.starts_with("pool.") && of.origin != "default";
+        if (!given || of.key == "pool.share" || of.key == "pool.dir") continue;
+        keys += (keys.empty() ? "" : ", ") + of.key;
+    }
+    if (keys.empty()) return {};
+    return fmt::format(
+        "{}: without effect, since there is no KV pool; name one with --pool DIR (pool.dir)", keys);
+}
+
+Status check_key_classes(const Settings& settings) {
+    const std::vector<std::string>& keys = settings.server.api_keys;
+    const std::vector<std::string>& classes = settings.pool.key_classes;
+    for (const std::string& name : classes) {
+        const Result<TrafficClass> known = parse_traffic_class(name);
+        if (!known.ok()) return known.status().with_context("pool.key_classes");
+    }
+    if (classes.size() > keys.size())
+        return invalid_argument(
+            "pool.key_classes has {} classes for {} keys of server.api_keys; the classes are those "
+            "of the keys, in their order",
+            classes.size(), keys.size());
+    std::map<std::string_view, std::size_t> first;
+    for (std::size_t i = 0; i < classes.size(); ++i) {
+        const std::size_t before = first.emplace(keys[i], i).first->second;
+        if (classes[before] != classes[i])
+            return invalid_argument(
+                "pool.key_classes: entries {} and {} of server.api_keys are one key, and its "
+                "classes are {} and {}; give it one",
+                before + 1, i + 1, classes[before], classes[i]);
+    }
+    return {};
+}
 
 Result<ServerOptions> server_options(const Settings& settings, const Stack& stack) {
     constexpr std::int64_t kSecondUs = 1'000'000;

@@ -99,6 +99,14 @@ const std::vector<FlagAlias>& flag_aliases();
 std::optional<int> read_settings(const std::vector<std::string>& args, CommandSpec spec,
                                  Settings& settings);
 
+// The pool's settings that were given although no pool is, by what the schema says of them: a line
+// for the log, or nothing. Of settings that mean something without a pool it says nothing.
+std::string idle_pool_settings(const Settings& settings, const ConfigSchema& schema);
+
+// Whether server.api_keys and pool.key_classes belong together: no more classes than keys, and one
+// class for a key that is there twice.
+Status check_key_classes(const Settings& settings);
+
 Result<ServerOptions> server_options(const Settings& settings, const Stack& stack);
 
 // How requests are read and rendered, in the profile `open`; names and bounds of models are left

@@ -259,12 +259,6 @@ Status show_namespace(const Stack& stack, const Model& model,
 
 namespace {
 
-// A shared pool asks two threads, its own store's and the one that knows the others.
-std::int64_t usual_find_ms(const std::string& store) {
-    if (store == "rados") return 20;
-    return store == "shared" ? 20 : 10;
-}
-
 // Windows in memory of the node, shared with whoever else uses the pool there. Without them windows
 // are replayed, so what stands in their way is only said.
 std::unique_ptr<WindowShare> open_windows(const StackOptions& options, const KvLayout& layout,
@@ -285,6 +279,13 @@ std::unique_ptr<WindowShare> open_windows(const StackOptions& options, const KvL
 }
 
 }  // namespace
+
+// A shared pool asks two threads, its own store's and the one that knows the others; a cluster is
+// behind a network.
+std::int64_t pool_find_us(const StackOptions& options) {
+    if (options.pool_find_ms > 0) return options.pool_find_ms * 1000;
+    return options.pool.store == "embedded" ? 10'000 : 20'000;
+}
 
 Result<Stack> build_stack(const StackOptions& options) {
     FATHOM_ASSIGN(LoadedModel loaded, load_model(options));
@@ -312,9 +313,7 @@ Result<Stack> build_stack(const StackOptions& options) {
         engine.tier = &stack.pool->tier();
         stack.windows = open_windows(options, loaded.model->kv_layout(), *stack.metrics);
         engine.windows = stack.windows.get();
-        engine.tier_budget.find_us =
-            1000 *
-            (options.pool_find_ms > 0 ? options.pool_find_ms : usual_find_ms(options.pool.store));
+        engine.tier_budget.find_us = pool_find_us(options);
         engine.tier_budget.load_us = options.pool_load_ms * 1000;
         engine.tier_budget.load_us_per_1k_tokens = options.pool_load_ms_per_1k_tokens * 1000;
     }

@@ -70,6 +70,9 @@ struct Stack {
     OwnerOptions owner_options() const;
 };
 
+// How long a lookup in the pool may take: what the options say, else what its kind needs.
+std::int64_t pool_find_us(const StackOptions& options);
+
 Result<Stack> build_stack(const StackOptions& options);
 
 // The namespace in which a server of these options keeps the KV of a share group in its pool, for

@@ -36,6 +36,18 @@ TEST(ChoosePages, AreWhatTheUserSays) {
     EXPECT_EQ(choose_pages(options, 1000, 100, plan_with(1, 1)), 10);
 }
 
+TEST(PoolFindTime, IsWhatTheUserSaysElseThatOfTheKindOfPool) {
+    StackOptions options;
+    EXPECT_EQ(options.pool_find_ms, 0);
+    EXPECT_EQ(pool_find_us(options), 20'000);  // shared
+    options.pool.store = "rados";
+    EXPECT_EQ(pool_find_us(options), 20'000);
+    options.pool.store = "embedded";
+    EXPECT_EQ(pool_find_us(options), 10'000);
+    options.pool_find_ms = 7;
+    EXPECT_EQ(pool_find_us(options), 7'000);
+}
+
 TEST(MakePool, RefusesProcessorsThatItMayNotUse) {
     StackOptions options;
     options.cpus = "0-1023";
