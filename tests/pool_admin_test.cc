@@ -287,7 +287,15 @@ TEST_F(PoolAdmin, DropWantsToKnowWhoAndChangesNothingOtherwise) {
     EXPECT_THAT(refused({}), HasSubstr("which tenant?"));
     EXPECT_THAT(refused({"--namespace", "01"}), HasSubstr("expected 16 or 64 hex digits"));
     EXPECT_THAT(refused({"--namespace", "01010101010101zz"}), HasSubstr("16 or 64 hex digits"));
-    EXPECT_THAT(refused({"--key-file", (dir_ / "key").string()}), HasSubstr("which tenant?"));
+    EXPECT_THAT(refused({"--namespace", "01010101010101AB"}),
+                HasSubstr("16 or 64 hex digits in lower case"));
+    EXPECT_THAT(refused({"--key-file", (dir_ / "key").string()}),
+                HasSubstr("--model DIR is missing"));
+    EXPECT_THAT(refused({"--key-file", (dir_ / "key").string(), "--model", "x", "--namespace",
+                         "0101010101010101"}),
+                HasSubstr("--namespace and --key-file both name one"));
+    EXPECT_THAT(refused({"--model", "x", "--namespace", "0101010101010101"}),
+                HasSubstr("--model goes with --key-file"));
     EXPECT_THAT(refused({"--namespace", "0101010101010101", "--key-dir", "/nope"}),
                 HasSubstr("/nope"));
     EXPECT_EQ(run({"drop", pool(), "--namespace", "0909090909090909"}).status, 0);
@@ -328,6 +336,8 @@ TEST_F(PoolAdmin, HostileDirectoriesAreRefusedByName) {
              std::ofstream(at + "/seg") << "x";
          },
          "seg"},
+        {"dangling link", [&](const std::string& at) { fs::create_symlink(dir_ / "nowhere", at); },
+         "is a link to"},
     };
     int number_of_case = 0;
     for (const Case& each : cases) {
@@ -347,9 +357,41 @@ TEST_F(PoolAdmin, HostileDirectoriesAreRefusedByName) {
         }
     }
     EXPECT_FALSE(fs::exists(dir_ / "0"));
+    EXPECT_FALSE(fs::exists(dir_ / "nowhere"));
+    for (const char* command : {"stat", "verify", "scrub", "gc"}) {
+        const Ran ran = run({command, ""});
+        EXPECT_EQ(ran.status, 2) << command;
+        EXPECT_THAT(ran.err, HasSubstr("the name of the directory is empty")) << command;
+    }
     const Ran bench = run({"bench", (dir_ / "0").string()});
     EXPECT_EQ(bench.status, 2);
     EXPECT_THAT(bench.err, HasSubstr("name a directory"));
+}
+
+// A copy of a pool that is being written is what a server that is killed leaves.
+TEST_F(PoolAdmin, VerifyTellsCutSegmentsFromEmptyOnesAndFromThoseBeingWritten) {
+    const auto store = open(pool());
+    put_blocks(*store, kNumbers);
+    const std::string cut = (dir_ / "cut").string();
+    fs::copy(pool(), cut, fs::copy_options::recursive);
+    const Ran live = run({"verify", pool()}), killed = run({"verify", cut});
+    EXPECT_EQ(live.status, 0) << live.out;
+    EXPECT_EQ(killed.status, 0) << killed.out;
+    EXPECT_THAT(live.out, HasSubstr("1 of the segments are open, being written: they hold 8"));
+    EXPECT_THAT(killed.out, HasSubstr("1 of the segments are open, cut: they hold 8"));
+    // Cut in the middle of the fourth slot, and a file without its header.
+    for (const auto& entry : fs::recursive_directory_iterator(cut + "/seg"))
+        if (entry.is_regular_file() && fs::file_size(entry) > 0)
+            fs::resize_file(entry, slot_geometry(kPayload)->slot_offset(3) + 100);
+    fs::create_directories(cut + "/seg/agent/1700000000");
+    std::ofstream(cut + "/seg/agent/1700000000/00000000000000aa.seg");
+    const Json report = run({"verify", cut, "--json"}).pool();
+    EXPECT_EQ(number(report, "open_segments"), 1);
+    EXPECT_EQ(number(report, "open_blocks"), 3);
+    EXPECT_EQ(number(report, "blocks"), 3);
+    EXPECT_EQ(number(report, "bad_blocks"), 0);
+    EXPECT_EQ(number(report, "unbegun_segments"), 1);
+    EXPECT_TRUE(report.find("held_by")->is_null());
 }
 
 TEST_F(PoolAdmin, ForeignAndTruncatedSegmentsAreSaidAndNotUsed) {

@@ -73,8 +73,11 @@ class SegmentVisitor {
         auto head = reader_.head(*file, of, pool_.uuid, geometry_);
         if (!head.ok()) {
             reader_.files().close(*file);
-            if (head.status().code() != StatusCode::not_found)
+            if (head.status().code() == StatusCode::not_found) {
+                ++unbegun_;
+            } else {
                 strange.push_back(of.path + ": " + head.status().message());
+            }
             return std::nullopt;
         }
         OpenSegment segment{of, *file, head->header, head->sealed, std::move(head->entries)};
@@ -90,6 +93,7 @@ class SegmentVisitor {
     const PoolFile& pool() const { return pool_; }
     const SlotGeometry& geometry() const { return geometry_; }
     const std::vector<PoolSegmentFile>& files() const { return listing_.segments; }
+    std::int64_t unbegun() const { return unbegun_; }
 
   private:
     void read_trailers(OpenSegment& segment) {
@@ -107,6 +111,7 @@ class SegmentVisitor {
     PoolFile pool_;
     SlotGeometry geometry_;
     PoolListing listing_;
+    std::int64_t unbegun_ = 0;  // files whose header was never written
 };
 
 bool present(const FooterEntry& entry) {
@@ -165,6 +170,10 @@ class Checker {
         for (std::uint32_t i = 0; i < segment->entries.size(); ++i)
             if (present(segment->entries[i])) slots.push_back(i);
         result_.blocks += static_cast<std::int64_t>(slots.size());
+        if (!segment->sealed) {
+            ++result_.open_segments;
+            result_.open_blocks += static_cast<std::int64_t>(slots.size());
+        }
         auto suspects = read(*segment, slots, true);
         visitor_.close(*segment);
         if (!suspects.ok()) return suspects.status();
@@ -338,9 +347,13 @@ Result<PoolCheck> check_pool(PoolReader& reader, const std::string& directory, c
     SegmentVisitor visitor(reader, directory);
     FATHOM_RETURN_IF_ERROR(visitor.begin());
     Checker checker(visitor, clock, options);
+    std::string holder = pool_holder(directory);
     for (const PoolSegmentFile& of : visitor.files())
         FATHOM_RETURN_IF_ERROR(checker.check(of));
-    return checker.take();
+    PoolCheck check = checker.take();
+    check.unbegun_segments = visitor.unbegun();
+    check.holder = std::move(holder);
+    return check;
 }
 
 // Of /proc/locks, since trying the lock would be in the way of who wants it just then.

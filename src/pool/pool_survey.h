@@ -63,6 +63,10 @@ struct BadSlot {
 struct PoolCheck {
     std::int64_t segments = 0, blocks = 0, bytes = 0;
     std::int64_t encrypted = 0, opened = 0;  // blocks; opened: with their key
+    // Of these, segments without a footer and their blocks: being written when somebody has the
+    // pool open, else cut off when their process was killed. And files that never became segments.
+    std::int64_t open_segments = 0, open_blocks = 0, unbegun_segments = 0;
+    std::string holder;  // as of PoolSurvey
     std::int64_t bad_blocks = 0;
     std::vector<BadSlot> bad;  // the first thousand
     std::vector<std::string> strange;

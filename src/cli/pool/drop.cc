@@ -87,8 +87,11 @@ Result<NamespaceId> parse_namespace(const std::string& text) {
             ns.bytes[i / 2] = static_cast<std::uint8_t>(ns.bytes[i / 2] << 4 | digit(text[i]));
     }
     if (good) return ns;
-    return invalid_argument("--namespace \"{}\": expected 16 or 64 hex digits, as `stat` prints",
-                            text.substr(0, 100));
+    const bool upper =
+        std::any_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'F'; });
+    return invalid_argument(
+        "--namespace \"{}\": expected 16 or 64 hex digits{}, as `stat` prints them",
+        text.substr(0, 100), upper ? " in lower case" : "");
 }
 
 Result<NamespaceId> namespace_of_key(const std::string& directory, const DropSettings& settings) {
@@ -114,9 +117,19 @@ Result<NamespaceId> namespace_of_key(const std::string& directory, const DropSet
 
 Result<NamespaceId> wanted_namespace(const std::string& directory, const DropSettings& settings) {
     const bool by_key = !settings.key_file.empty();
-    if (by_key == !settings.ns.empty() || by_key == settings.stack.model_dir.empty())
+    if (by_key && !settings.ns.empty())
+        return invalid_argument(
+            "which tenant? --namespace and --key-file both name one; give one of them");
+    if (!by_key && settings.ns.empty())
         return invalid_argument(
             "which tenant? give --namespace HEX, or --model DIR with --key-file FILE");
+    if (by_key == settings.stack.model_dir.empty())
+        return by_key
+                   ? invalid_argument(
+                         "--key-file {}: --model DIR is missing, the checkpoint that was served",
+                         settings.key_file)
+                   : invalid_argument(
+                         "--model goes with --key-file FILE; --namespace names the tenant alone");
     return by_key ? namespace_of_key(directory, settings) : parse_namespace(settings.ns);
 }
 

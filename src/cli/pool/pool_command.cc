@@ -12,6 +12,7 @@
 #include "base/queue.h"
 #include "cli/commands.h"
 #include "pool/drop_marks.h"
+#include "pool/open_pool.h"
 
 namespace fathom {
 namespace {
@@ -47,6 +48,10 @@ int run_pool_command(const std::vector<std::string>& args, const PoolCommand& co
         fmt::print("{}", help_text(schema, command.spec));
         return line->help ? kExitOk : kExitUsage;
     }
+    const Status named = check_pool_path(line->positional[0]);
+    if (!named.ok())
+        return refuse(named,
+                      named.code() == StatusCode::invalid_argument ? kExitUsage : kExitFailed);
     Result<int> status = kExitOk;
     {
         Watch watch;  // its line is gone before errors are printed

@@ -41,21 +41,36 @@ Json check_json(const Checked& checked) {
                                     {"slot", static_cast<std::int64_t>(slot.slot)},
                                     {"fault", slot_fault_name(slot.fault)}}));
     }
-    return Json::object({{"directory", checked.directory},
-                         {"segments", checked.check.segments},
-                         {"blocks", checked.check.blocks},
-                         {"bytes", checked.check.bytes},
-                         {"encrypted", checked.check.encrypted},
-                         {"opened", checked.check.opened},
-                         {"bad_blocks", checked.check.bad_blocks},
-                         {"bad", Json::array(std::move(bad))},
-                         {"strange", strings_json(checked.check.strange)}});
+    return Json::object(
+        {{"directory", checked.directory},
+         {"segments", checked.check.segments},
+         {"blocks", checked.check.blocks},
+         {"bytes", checked.check.bytes},
+         {"open_segments", checked.check.open_segments},
+         {"open_blocks", checked.check.open_blocks},
+         {"unbegun_segments", checked.check.unbegun_segments},
+         {"held_by", checked.check.holder.empty() ? Json() : Json(checked.check.holder)},
+         {"encrypted", checked.check.encrypted},
+         {"opened", checked.check.opened},
+         {"bad_blocks", checked.check.bad_blocks},
+         {"bad", Json::array(std::move(bad))},
+         {"strange", strings_json(checked.check.strange)}});
 }
 
 void print_check(const Checked& checked) {
     const PoolCheck& check = checked.check;
     fmt::print("{}: {} blocks in {} segments read, {}; {} bad\n", checked.directory, check.blocks,
                check.segments, bytes_text(check.bytes), check.bad_blocks);
+    const bool cut = check.holder.empty();
+    if (check.open_segments > 0)
+        fmt::print(
+            "  {} of the segments are open, {}: they hold {} of the blocks{}\n",
+            check.open_segments, cut ? "cut" : "being written", check.open_blocks,
+            cut ? "; their process ended without closing them, who opens the pool next seals them"
+                : "");
+    if (check.unbegun_segments > 0)
+        fmt::print("  {} files are no segments yet: {}\n", check.unbegun_segments,
+                   cut ? "their process ended before the first block" : "they are being made");
     if (check.encrypted > 0)
         fmt::print("  {} are encrypted, {} of them were opened with their keys\n", check.encrypted,
                    check.opened);
