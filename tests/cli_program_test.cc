@@ -127,7 +127,9 @@ TEST_F(CliFiles, WhatCannotStartSaysWhy) {
         {{"generate", "--model", kModel, "-p", "x", "--engine.kv_tokens", "9223372036854775807"},
          2,
          "1000000000000"},
-        {{"generate", "--model", kModel, "-i", unknown_key, "-o", unknown_key}, 1, "the same file"},
+        {{"generate", "--model", kModel, "-i", unknown_key, "-o", unknown_key},
+         1,
+         "but it is read; name another file"},
     };
     for (const auto& bad : cases) {
         const Outcome outcome = run(bad.words);

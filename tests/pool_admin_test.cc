@@ -394,6 +394,47 @@ TEST_F(PoolAdmin, VerifyTellsCutSegmentsFromEmptyOnesAndFromThoseBeingWritten) {
     EXPECT_TRUE(report.find("held_by")->is_null());
 }
 
+// A server forgets a bad copy and stores the block anew; the bad one stays where it is.
+TEST_F(PoolAdmin, ABadCopyOfABlockThatWasStoredAnewIsNotBad) {
+    write(pool());
+    const SlotGeometry geometry = *slot_geometry(kPayload);
+    const fs::path segment = segments().at(0);
+    flip(segment, geometry.slot_offset(2) + 5000);
+    flip(segment, geometry.slot_offset(5) + 5000);
+    {
+        const auto store = open(pool());
+        EXPECT_EQ(get_block(*store, 2), GetStatus::corrupt);
+        EXPECT_EQ(put_block(*store, 2), PutOutcome::stored);
+        store->close(kNever);
+    }
+    const Ran verify = run({"verify", pool(), "--json"});
+    EXPECT_EQ(verify.status, 1);
+    EXPECT_EQ(number(verify.pool(), "bad_blocks"), 1);
+    EXPECT_EQ(number(verify.pool(), "replaced_blocks"), 1);
+    EXPECT_EQ(number(verify.pool().find("bad")->items().at(0), "slot"), 5);
+    EXPECT_EQ(number(run({"scrub", pool(), "--json"}).pool(), "forgotten_blocks"), 1);
+    const Ran after = run({"verify", pool()});
+    EXPECT_EQ(after.status, 0);
+    EXPECT_THAT(after.out, HasSubstr("1 damaged copies are of blocks that were stored anew"));
+    // The later copy is the one that counts.
+    for (const fs::path& path : segments())
+        if (path != segment) flip(path, geometry.slot_offset(0) + 5000);
+    EXPECT_EQ(number(run({"verify", pool(), "--json"}).pool(), "bad_blocks"), 1);
+}
+
+TEST_F(PoolAdmin, AReplayDoesNotWriteOverItsTrace) {
+    const std::string trace = (dir_ / "trace.jsonl").string();
+    std::ofstream(trace) << "{}\n";
+    for (const char* flag : {"--csv", "--svg"}) {
+        const Ran refused = run({"replay", trace, flag, (dir_ / "." / "trace.jsonl").string()});
+        EXPECT_EQ(refused.status, 2) << flag;
+        EXPECT_THAT(refused.err, HasSubstr("would be written over, but it is read"));
+    }
+    EXPECT_EQ(fs::file_size(trace), 3u);
+    const std::string out = (dir_ / "out").string();
+    EXPECT_THAT(run({"replay", trace, "--csv", out, "--svg", out}).err, HasSubstr("name one file"));
+}
+
 TEST_F(PoolAdmin, ForeignAndTruncatedSegmentsAreSaidAndNotUsed) {
     write(pool());
     const std::string other = (dir_ / "other").string();

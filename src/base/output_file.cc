@@ -45,6 +45,16 @@ Status check_output_path(const std::string& path) {
     return {};
 }
 
+Status check_output_is_no_input(const std::string& path, std::span<const std::string> inputs) {
+    for (const std::string& input : inputs) {
+        std::error_code ignored;
+        if (path == input || fs::equivalent(path, input, ignored))
+            return invalid_argument("{}: would be written over, but it is read; name another file",
+                                    path);
+    }
+    return {};
+}
+
 Status write_output_file(const std::string& path, std::string_view text) {
     const bool whole = replaced_whole(path);
     const fs::path to = whole ? target(path) : fs::path(path);

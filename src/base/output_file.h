@@ -2,6 +2,7 @@
 // not fail at its end.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,9 @@ namespace fathom {
 // invalid_argument when `path` could not be written: its folder is absent or forbids it, it is a
 // folder, or a file that forbids it.
 Status check_output_path(const std::string& path);
+
+// invalid_argument when `path` is one of the files that are read.
+Status check_output_is_no_input(const std::string& path, std::span<const std::string> inputs);
 
 // Writes a file beside `path` and renames it; what is no regular file (a pipe, /dev/stdout) is
 // written in place. invalid_argument when that fails, and an older file then stays.

@@ -3,11 +3,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
-#include <filesystem>
 #include <set>
 
 #include "base/check.h"
+#include "base/output_file.h"
 #include "base/queue.h"
 #include "cli/batch_file.h"
 #include "cli/progress.h"
@@ -310,9 +311,8 @@ class Batch {
 Result<BatchReport> run_batch(const Settings& settings, Stack& stack, Interrupts& interrupts) {
     FATHOM_ASSIGN(const std::unique_ptr<BatchInput> input,
                   BatchInput::open(settings.generate.input));
-    std::error_code ignored;
-    if (std::filesystem::equivalent(settings.generate.input, settings.generate.output, ignored))
-        return invalid_argument("{}: input and output are the same file", settings.generate.output);
+    FATHOM_RETURN_IF_ERROR(
+        check_output_is_no_input(settings.generate.output, std::array{settings.generate.input}));
     FATHOM_ASSIGN(const std::unique_ptr<BatchOutput> output,
                   BatchOutput::open(settings.generate.output));
     return Batch(settings, stack, interrupts, *input, *output).run();

@@ -475,6 +475,10 @@ Result<ServerOptions> server_options(const Settings& settings, const Stack& stac
     to.owner.in_flight_max = static_cast<std::size_t>(from.requests_max);
     to.owner.not_started_us = from.not_started_s * kSecondUs;
     FATHOM_ASSIGN(to.sharing, sharing_options(settings.pool, stack));
+    if (stack.pool != nullptr)
+        to.degraded = [pool = stack.pool.get()] {
+            return pool->health().state != StoreHealth::State::ok;
+        };
     to.handle_signals = true;
     return to;
 }

@@ -403,7 +403,8 @@ HttpResponse Server::Impl::health() const {
     if (stalled_us > options.stall_us)
         return api_error(503, fmt::format("The engine has work and finished no step for {} s.",
                                           stalled_us / 1'000'000));
-    return json_response(200, R"({"status":"ok"})");
+    const bool degraded = options.degraded && options.degraded();
+    return json_response(200, degraded ? R"({"status":"degraded"})" : R"({"status":"ok"})");
 }
 
 HttpResponse Server::Impl::readiness() const {

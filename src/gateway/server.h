@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,6 +64,9 @@ struct ServerOptions {
     std::int64_t keep_alive_us = 15'000'000;      // comment or blank line while nothing is sent
     std::int64_t stall_us = 30'000'000;  // /health: engine without a step while it has work
     std::int64_t drain_us = 60'000'000;  // graceful shutdown, then requests are cancelled
+    // Whether something is impaired although requests are served as ever: /health then says
+    // "degraded". Any thread, without waiting; may be empty. Lives as long as the server.
+    std::function<bool()> degraded;
     bool handle_signals = false;  // SIGINT, SIGTERM: the first drains, the second cancels at once
 };
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <optional>
 #include <thread>
 
@@ -270,6 +271,16 @@ TEST_F(ServerTest, RoutesAndTheirRefusals) {
     }
     server_->set_ready(true);
     EXPECT_EQ(ask(http_get("/readiness")).status, 200);
+}
+
+TEST_F(ServerTest, HealthSaysWhenSomethingIsImpaired) {
+    std::atomic<bool> degraded{true};
+    options_.degraded = [&] { return degraded.load(); };
+    const HttpAnswer ill = ask(http_get("/health"));
+    EXPECT_EQ(ill.status, 200);
+    EXPECT_EQ(ill.body, R"({"status":"degraded"})");
+    degraded = false;
+    EXPECT_EQ(ask(http_get("/health")).body, R"({"status":"ok"})");
 }
 
 TEST_F(ServerTest, HeadHasNoBody) {

@@ -138,7 +138,7 @@ class BlockStore {
     virtual StoreOpPtr drop_namespace(const NamespaceId& ns, Deadline deadline,
                                       std::function<void(Status status)> done) = 0;
 
-    virtual StoreHealth health() const = 0;
+    virtual StoreHealth health() const = 0;  // any thread
     // Ends what runs (with `cancelled` after the deadline) and refuses what comes. Blocks until no
     // I/O targets any page. Called once, by the owner, before the destructor.
     virtual void close(Deadline deadline) = 0;

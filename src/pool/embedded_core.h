@@ -334,6 +334,7 @@ class EmbeddedCore {
     std::int64_t allocated_bytes_ = 0, dying_bytes_ = 0;
     OthersUsage others_;
     bool evicting_ = false, disk_full_ = false;
+    std::int64_t say_full_after_us_ = 0;  // in the log
     double gc_tokens_ = 0, renew_tokens_ = 0;
     std::vector<std::shared_ptr<TaskCall>> collects_;
     std::deque<std::pair<std::string, std::int64_t>> lost_;  // path, bytes

@@ -7,6 +7,12 @@
 
 namespace fathom {
 
+namespace {
+
+constexpr std::int64_t kSayFullEveryUs = 60'000'000;
+
+}  // namespace
+
 std::int64_t EmbeddedCore::bucket_start(TrafficClass traffic_class) const {
     return bucket_start_ms(options_.lives[static_cast<std::size_t>(traffic_class)], wall_ms_);
 }
@@ -226,11 +232,16 @@ void EmbeddedCore::creation_failed(Handle handle, std::int64_t result, const cha
     const bool no_room = result == -ENOSPC || result == -EDQUOT;
     evicting_ = evicting_ || no_room;
     disk_full_ = disk_full_ || no_room;
-    const Status status = error(
-        no_room ? StatusCode::resource_exhausted : StatusCode::unavailable,
-        "{}: the segment cannot be {} (errno {}); {}", path_of(segment), what, -result,
-        no_room ? "the disk is full: old segments are being removed" : "blocks are not stored");
-    log_warning("pool: {}", status.message());
+    const Status status =
+        error(no_room ? StatusCode::resource_exhausted : StatusCode::unavailable,
+              "{}: the segment cannot be {} (errno {}); {}", path_of(segment), what, -result,
+              no_room ? "the disk is full: what ends first is removed" : "blocks are not stored");
+    const std::int64_t now_us = clock_.now_us();
+    // A disk that stays full is met at every put.
+    if (!no_room || now_us >= say_full_after_us_) {
+        log_warning("pool: {}", status.message());
+        if (no_room) say_full_after_us_ = now_us + kSayFullEveryUs;
+    }
     Writer& writer = writers_[static_cast<std::size_t>(segment.traffic_class)];
     if (writer.next == handle) writer.next = kNoSegment;
     unpin(handle);

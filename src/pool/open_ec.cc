@@ -20,6 +20,32 @@ bool is_there(const std::string& path) {
     return ::access(path.c_str(), F_OK) == 0;
 }
 
+// Two devices in one place are one device, and lost together.
+Status check_apart(const std::vector<std::string>& directories) {
+    std::vector<std::filesystem::path> places;
+    for (const std::string& directory : directories) {
+        std::error_code failed;
+        std::filesystem::path place = std::filesystem::weakly_canonical(directory, failed);
+        if (failed) place = std::filesystem::absolute(directory, failed).lexically_normal();
+        if (!place.has_filename()) place = place.parent_path();
+        for (std::size_t i = 0; i < places.size(); ++i) {
+            const auto within = [](const std::filesystem::path& a, const std::filesystem::path& b) {
+                return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).second == b.end();
+            };
+            if (place == places[i])
+                return invalid_argument(
+                    "pool.dirs: \"{}\" and \"{}\" are one directory; name one on each disk",
+                    directories[i], directory);
+            if (within(place, places[i]) || within(places[i], place))
+                return invalid_argument(
+                    "pool.dirs: \"{}\" and \"{}\" lie one in the other; name one on each disk",
+                    directories[i], directory);
+        }
+        places.push_back(std::move(place));
+    }
+    return {};
+}
+
 // Only a new set gets its directories made: one that is missing later is a disk that is not
 // mounted.
 Status make_directories(const std::vector<std::string>& directories) {
@@ -82,6 +108,7 @@ Result<OpenedEc> open_ec(const OpenPoolOptions& options, std::int64_t free_bytes
     EcOptions ec;
     auto shape = parse_ec_shape(options.ec);
     if (!shape.ok()) return shape.status().with_context("pool.ec");
+    FATHOM_RETURN_IF_ERROR(check_apart(options.directories));
     FATHOM_RETURN_IF_ERROR(make_directories(options.directories));
     OpenedEc opened;
     FATHOM_ASSIGN(opened.secret, options.secret_file.empty()

@@ -248,13 +248,15 @@ Result<std::string> secret_of_directory(const OpenPoolOptions& options) {
     FATHOM_RETURN_IF_ERROR(refuse_foreign_directory(options));
     const std::string path =
         options.secret_file.empty() ? options.directory + "/SECRET" : options.secret_file;
-    if (::access(path.c_str(), F_OK) != 0 &&
-        ::access((options.directory + "/POOL").c_str(), F_OK) == 0)
+    const bool lost = ::access(path.c_str(), F_OK) != 0 &&
+                      ::access((options.directory + "/POOL").c_str(), F_OK) == 0;
+    FATHOM_ASSIGN(std::string secret, read_or_make_secret(path));
+    if (lost)
         log_warning(
             "pool: {}: was not there and is made anew; blocks stored under another secret are not "
             "found: put that one back if you have it",
             path);
-    return read_or_make_secret(path);
+    return secret;
 }
 
 }  // namespace
@@ -287,10 +289,12 @@ Result<std::unique_ptr<OpenPool>> OpenPool::open(const OpenPoolOptions& options,
     count_usage(opened.own, *quota, clock);
     pool->store_ = std::move(quota);
     pool->tier_ = std::make_unique<PoolTier>(*pool->store_, options.tier, clock, metrics);
+    pool->health_ = std::make_unique<HealthWatch>(*pool->store_, metrics);
     return pool;
 }
 
 OpenPool::~OpenPool() {
+    health_.reset();
     if (tier_) tier_->close(Deadline{clock_.now_us() + kStoreStagedUs});
     if (store_) store_->close(Deadline{clock_.now_us() + kCloseUs});
 }

@@ -20,6 +20,7 @@
 #include "base/metrics.h"
 #include "base/result.h"
 #include "pool/block_store.h"
+#include "pool/health_watch.h"
 #include "pool/pool_tier.h"
 #include "pool/quota_store.h"
 #include "pool/rados_cluster.h"
@@ -66,6 +67,7 @@ class OpenPool {
     BlockStore& store() { return *store_; }
     PoolTier& tier() { return *tier_; }
     const std::string& secret() const { return secret_; }
+    StoreHealth health() const { return health_->seen(); }  // a second old at most; any thread
 
   private:
     explicit OpenPool(const Clock& clock) : clock_(clock) {}
@@ -74,6 +76,7 @@ class OpenPool {
     std::string secret_;
     std::unique_ptr<BlockStore> store_;
     std::unique_ptr<PoolTier> tier_;
+    std::unique_ptr<HealthWatch> health_;
 };
 
 // The capacity of a pool that was given none: half of what its file system has free (`available`)

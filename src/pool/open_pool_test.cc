@@ -105,6 +105,29 @@ TEST_F(OpenPools, ADirectoryOfSomethingElseIsLeftAlone) {
     (void)logged(with);
 }
 
+TEST_F(OpenPools, OneDiskIsNotTakenForTwo) {
+    OpenPoolOptions with = options();
+    with.directory.clear();
+    with.store = "shared";
+    with.ec = "2+1";
+    const std::string a = folder_.path() + "/a", b = folder_.path() + "/b";
+    fs::create_directory(a);
+    fs::create_directory_symlink(a, folder_.path() + "/link");
+    for (const std::string& other :
+         {a, a + "/", folder_.path() + "/./b/../a", folder_.path() + "/link"}) {
+        with.directories = {a, b, other};
+        EXPECT_TRUE(has(refused(with), "are one directory")) << other;
+    }
+    for (const std::string& other : {b + "/x", folder_.path()}) {
+        with.directories = {a, b, other};
+        EXPECT_TRUE(has(refused(with), "lie one in the other")) << other;
+    }
+    EXPECT_FALSE(fs::exists(b));
+    with.directories = {a, b, b + "2"};
+    (void)logged(with);
+    EXPECT_TRUE(fs::exists(b + "2/SET"));
+}
+
 TEST_F(OpenPools, APoolOfOtherProcessesAloneIsAPool) {
     OpenPoolOptions with = options();
     with.store = "shared";

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <optional>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "pool/le_bytes.h"
@@ -181,10 +182,50 @@ class Checker {
         if (suspects->empty()) return go_on();
         return look_again(of, *suspects);
     }
-    PoolCheck take() { return std::move(result_); }
+    // Behind the last segment. What is bad counts unless a later copy is there, which is what a
+    // store finds.
+    Result<PoolCheck> take() {
+        if (!bad_.empty()) FATHOM_RETURN_IF_ERROR(find_replaced());
+        for (const auto& [key, copies] : bad_) {
+            for (const Bad& bad : copies) {
+                ++result_.bad_blocks;
+                if (result_.bad.size() < kBadListed) result_.bad.push_back(bad.where);
+            }
+        }
+        std::sort(result_.bad.begin(), result_.bad.end(), [](const BadSlot& a, const BadSlot& b) {
+            return std::tie(a.path, a.slot) < std::tie(b.path, b.slot);
+        });
+        return std::move(result_);
+    }
 
   private:
     using Faults = std::map<std::uint32_t, SlotFault>;
+    // Of copies of a block the one with the highest is found (embedded_recovery.cc): when it ends,
+    // segment, slot.
+    using Rank = std::tuple<std::int64_t, std::uint64_t, std::uint32_t>;
+    struct Bad {
+        Rank rank;
+        BadSlot where;
+    };
+
+    Status find_replaced() {
+        for (const PoolSegmentFile& of : visitor_.files()) {
+            std::vector<std::string> seen;
+            auto segment = visitor_.open(of, seen);
+            if (!segment) continue;
+            for (std::uint32_t slot = 0; slot < segment->entries.size(); ++slot) {
+                if (!present(segment->entries[slot])) continue;
+                const auto copies = bad_.find(segment->entries[slot].key.bytes);
+                if (copies == bad_.end()) continue;
+                const Rank here = rank(*segment, slot);
+                result_.replaced_blocks += static_cast<std::int64_t>(
+                    std::erase_if(copies->second, [&](const Bad& bad) { return bad.rank < here; }));
+            }
+            visitor_.close(*segment);
+            FATHOM_RETURN_IF_ERROR(go_on());
+        }
+        return {};
+    }
 
     // A writer may have been at it, or the owner dropped it meanwhile.
     Status look_again(const PoolSegmentFile& of, const Faults& suspects) {
@@ -198,11 +239,14 @@ class Checker {
         const auto bad = read(*segment, slots, false);
         visitor_.close(*segment);
         if (!bad.ok()) return bad.status();
-        for (const auto& [slot, fault] : *bad) {
-            ++result_.bad_blocks;
-            if (result_.bad.size() < kBadListed) result_.bad.push_back({of.path, slot, fault});
-        }
+        for (const auto& [slot, fault] : *bad)
+            bad_[segment->entries[slot].key.bytes].push_back(
+                {rank(*segment, slot), {of.path, slot, fault}});
         return go_on();
+    }
+
+    static Rank rank(const OpenSegment& segment, std::uint32_t slot) {
+        return {segment.header.expiry_unix_ms, segment.header.id, slot};
     }
 
     Result<Faults> read(const OpenSegment& segment, const std::vector<std::uint32_t>& slots,
@@ -289,6 +333,7 @@ class Checker {
     const std::int64_t begun_us_, total_bytes_;
     std::int64_t done_bytes_ = 0, read_bytes_ = 0;
     std::vector<IoDone> done_;
+    std::map<Sha256Digest, std::vector<Bad>> bad_;  // by key
     PoolCheck result_;
 };
 
@@ -350,8 +395,9 @@ Result<PoolCheck> check_pool(PoolReader& reader, const std::string& directory, c
     std::string holder = pool_holder(directory);
     for (const PoolSegmentFile& of : visitor.files())
         FATHOM_RETURN_IF_ERROR(checker.check(of));
-    PoolCheck check = checker.take();
-    check.unbegun_segments = visitor.unbegun();
+    const std::int64_t unbegun = visitor.unbegun();
+    FATHOM_ASSIGN(PoolCheck check, checker.take());
+    check.unbegun_segments = unbegun;
     check.holder = std::move(holder);
     return check;
 }

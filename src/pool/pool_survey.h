@@ -69,6 +69,9 @@ struct PoolCheck {
     std::string holder;  // as of PoolSurvey
     std::int64_t bad_blocks = 0;
     std::vector<BadSlot> bad;  // the first thousand
+    // Bad copies of blocks that were stored anew since: nobody reads them, and they go with their
+    // segment. Not among bad_blocks.
+    std::int64_t replaced_blocks = 0;
     std::vector<std::string> strange;
 };
 Result<PoolCheck> check_pool(PoolReader& reader, const std::string& directory, const Clock& clock,

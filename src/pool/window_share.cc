@@ -94,6 +94,7 @@ Result<std::unique_ptr<WindowShare>> WindowShare::open(const WindowShareOptions&
     share->boot_ = boot_name();
     share->own_name_ =
         fmt::format("{}-{}-{}", share->boot_, static_cast<long>(::getpid()), share->own_->fd());
+    (void)::mkdir(options.directory.c_str(), 0700);  // publish() says what became of it
     FATHOM_RETURN_IF_ERROR(share->publish());
     share->look();
     return share;
@@ -105,12 +106,10 @@ WindowShare::~WindowShare() {
 
 Status WindowShare::publish() {
     const std::string path = options_.directory + "/" + own_name_;
-    if (::mkdir(options_.directory.c_str(), 0700) == 0 || errno == EEXIST) {
-        const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        if (fd >= 0) {
-            ::close(fd);
-            return {};
-        }
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        ::close(fd);
+        return {};
     }
     return error(StatusCode::unavailable,
                  "{}: cannot be made: {}; windows are not shared, check the rights of the pool's "
@@ -145,7 +144,8 @@ void WindowShare::look() {
         readable += reader != nullptr ? 1 : 0;
     }
     metrics_->readable.set(readable);
-    // Somebody in another namespace of processes may have taken ours for gone.
+    // Somebody in another namespace of processes may have taken ours for gone. Where the directory
+    // is gone too, what stands in its place is left alone.
     if (!published) (void)publish();
 }
 

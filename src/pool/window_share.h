@@ -48,7 +48,7 @@ class WindowShare final : public WindowTier {
   private:
     struct Metrics;
     WindowShare(const WindowShareOptions& options, const Clock& clock, MetricsRegistry& metrics);
-    Status publish();
+    Status publish();  // where the directory is
     void look();
     bool recall_from_others(const BlockKey& key, std::span<std::uint8_t> rows) const;
 

@@ -104,6 +104,17 @@ TEST_F(WindowShareTest, AProcessFindsWhatAnotherKeepsUntilThatIsGone) {
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(options().directory), {}), 1);
 }
 
+TEST_F(WindowShareTest, WhatStandsInThePlaceOfItsDirectoryIsLeftAlone) {
+    clock_.advance_us(1'000'000);
+    const auto share = open(options());
+    share->keep(block(1), rows(1));
+    std::filesystem::remove_all(options().directory);
+    later();
+    share->expire();
+    EXPECT_FALSE(std::filesystem::exists(options().directory));
+    EXPECT_TRUE(has(*share, 1));
+}
+
 TEST_F(WindowShareTest, OnesThatComeLaterAreFoundToo) {
     clock_.advance_us(1'000'000);
     const auto first = open(options());

@@ -94,8 +94,13 @@ Status check_words(const ReplaySettings& settings, const std::vector<std::string
         if (!settings.csv.empty() || !settings.svg.empty())
             return invalid_argument("a study has no --csv and no --svg; --json has its figures");
     }
-    for (const std::string* path : {&settings.csv, &settings.svg})
-        if (!path->empty()) FATHOM_RETURN_IF_ERROR(check_output_path(*path));
+    for (const std::string* path : {&settings.csv, &settings.svg}) {
+        if (path->empty()) continue;
+        FATHOM_RETURN_IF_ERROR(check_output_path(*path));
+        FATHOM_RETURN_IF_ERROR(check_output_is_no_input(*path, words));
+    }
+    if (!settings.csv.empty() && settings.csv == settings.svg)
+        return invalid_argument("--csv and --svg name one file");
     return {};
 }
 

@@ -54,6 +54,7 @@ Json check_json(const Checked& checked) {
          {"opened", checked.check.opened},
          {"bad_blocks", checked.check.bad_blocks},
          {"bad", Json::array(std::move(bad))},
+         {"replaced_blocks", checked.check.replaced_blocks},
          {"strange", strings_json(checked.check.strange)}});
 }
 
@@ -79,6 +80,11 @@ void print_check(const Checked& checked) {
     if (check.bad_blocks > static_cast<std::int64_t>(check.bad.size()))
         fmt::print("  … and {} more\n",
                    check.bad_blocks - static_cast<std::int64_t>(check.bad.size()));
+    if (check.replaced_blocks > 0)
+        fmt::print(
+            "  {} damaged copies are of blocks that were stored anew since; nobody reads "
+            "them\n",
+            check.replaced_blocks);
     for (const std::string& strange : check.strange)
         fmt::print("  not used: {}\n", strange);
     if (check.bad_blocks > 0)
