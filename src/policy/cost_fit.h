@@ -49,8 +49,11 @@ CostModel fit_rough_model(std::span<const CostSample> samples, const ModelShape&
 // is not to be told.
 class CostCorrection {
   public:
+    CostCorrection() = default;
+    explicit CostCorrection(double log_scale) : log_scale_(log_scale) {}  // as it was left
     void observe(double predicted_us, double observed_us);
     double scale() const;
+    double log_scale() const { return log_scale_; }
     // |log| beyond 0.2: the model does not fit this machine (any more); calibrate again.
     bool drifted() const;
 

@@ -1,0 +1,306 @@
+#include "policy/decode_balancer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <array>
+#include <cmath>
+
+namespace fathom {
+namespace {
+
+DecodeRankReport report_of(std::int64_t sequences, std::int64_t kv_tokens) {
+    DecodeRankReport report;
+    report.sequences = sequences;
+    report.kv_tokens = kv_tokens;
+    report.total_blocks = 1 << 20;
+    report.free_blocks = (1 << 20) - kv_tokens / 128;
+    report.sequences_max = 256;
+    return report;
+}
+
+DecodeRequest request_of(std::uint64_t id, std::int64_t context, std::int64_t output = 0) {
+    return {.id = id,
+            .context_tokens = context,
+            .output_tokens = output,
+            .output_p90_tokens = 2 * output};
+}
+
+DecodeBalancer balancer_of(DecodeRule rule, const std::vector<DecodeRankReport>& ranks) {
+    DecodeSettings settings;
+    settings.rule = rule;
+    DecodeBalancer balancer(settings);
+    balancer.add_group(0, ranks.size());
+    for (std::size_t r = 0; r < ranks.size(); ++r)
+        balancer.report(0, r, ranks[r], 0);
+    return balancer;
+}
+
+DecodePlacement place(DecodeBalancer& balancer, const DecodeRequest& request) {
+    std::vector<DecodePlacement> placements;
+    balancer.place({&request, 1}, 0, &placements);
+    return placements.at(0);
+}
+
+constexpr std::array kRules = {DecodeRule::joint, DecodeRule::marginal, DecodeRule::split};
+
+TEST(DecodeStep, IsTheSlowestRankAndAllVerifiedTokens) {
+    const DecodeCost cost{.c0_us = 1,
+                          .a0_us = 10,
+                          .a1_us = 2,
+                          .a2_us = 0.5,
+                          .verify_us = 3,
+                          .moe_us = 4,
+                          .moe_balance = 1.5};
+    const std::vector<DecodeLoad> ranks = {{2, 10, 5}, {1, 20, 3}};
+    EXPECT_DOUBLE_EQ(decode_step_us(cost, ranks), 1 + (10 + 2 + 10) + 3 * 5 + 4 * 8 * 1.5);
+    EXPECT_DOUBLE_EQ(decode_step_us(cost, {}), 1);
+}
+
+TEST(DecodeBinding, WaitsForTheLastSlice) {
+    EXPECT_FALSE(should_bind(false, 1000, 40));
+    EXPECT_TRUE(should_bind(false, 79, 40));
+    EXPECT_TRUE(should_bind(true, 1000, 40));
+}
+
+TEST(DecodePlacement, TheDeployedRuleSendsShortOnesToFewAndLongOnesToLittleKv) {
+    // Mean length 10,000. Rank 0: few, long; rank 1: many, short; rank 2: few, short.
+    const std::vector<DecodeRankReport> ranks = {report_of(10, 300'000), report_of(40, 100'000),
+                                                 report_of(10, 200'000)};
+    DecodeBalancer balancer = balancer_of(DecodeRule::split, ranks);
+    EXPECT_EQ(place(balancer, request_of(1, 1000)).rank, 0);
+    EXPECT_EQ(place(balancer, request_of(2, 50'000)).rank, 1);
+    DecodeBalancer marginal = balancer_of(DecodeRule::marginal, ranks);
+    EXPECT_NE(place(marginal, request_of(1, 10)).rank, 1);
+    EXPECT_EQ(place(marginal, request_of(2, 1'000'000)).rank, 1);
+}
+
+TEST(DecodePlacement, EqualsTheBestOfAllRanks) {
+    EXPECT_TRUE(rc::check([] {
+        std::vector<DecodeRankReport> ranks(*rc::gen::inRange<std::size_t>(1, 9));
+        double n_mean = 0, kv_mean = 0;
+        for (DecodeRankReport& rank : ranks) {
+            rank = report_of(*rc::gen::inRange<std::int64_t>(0, 100),
+                             *rc::gen::inRange<std::int64_t>(0, 5'000'000));
+            n_mean += static_cast<double>(rank.sequences) / static_cast<double>(ranks.size());
+            kv_mean += static_cast<double>(rank.kv_tokens) / static_cast<double>(ranks.size());
+        }
+        n_mean = std::max(n_mean, 1.0);
+        kv_mean = std::max(kv_mean, 4096.0);
+        const auto context = *rc::gen::inRange<std::int64_t>(0, 1'000'000);
+        const auto score = [&](const DecodeRankReport& rank) {
+            return std::pow((static_cast<double>(rank.sequences) + 1) / n_mean, 8) +
+                   std::pow(static_cast<double>(rank.kv_tokens + context) / kv_mean, 8);
+        };
+        DecodeBalancer balancer = balancer_of(DecodeRule::joint, ranks);
+        const DecodePlacement placement = place(balancer, request_of(1, context));
+        for (const DecodeRankReport& rank : ranks)
+            RC_ASSERT(score(ranks[static_cast<std::size_t>(placement.rank)]) <=
+                      score(rank) * (1 + 1e-9));
+    }));
+}
+
+TEST(DecodePlacement, PlacesLongOnesFirst) {
+    DecodeBalancer balancer = balancer_of(DecodeRule::joint, {report_of(0, 0), report_of(0, 0)});
+    const std::vector<DecodeRequest> batch = {request_of(1, 10), request_of(2, 1000),
+                                              request_of(3, 100)};
+    std::vector<DecodePlacement> placements;
+    balancer.place(batch, 0, &placements);
+    EXPECT_EQ(placements[0].id, 2U);
+    EXPECT_EQ(placements[1].id, 3U);
+    EXPECT_EQ(placements[2].id, 1U);
+}
+
+TEST(DecodeLedger, ABurstSpreadsOverRanksWhoseReportsAreOld) {
+    for (const DecodeRule rule : kRules) {
+        DecodeBalancer balancer =
+            balancer_of(rule, std::vector<DecodeRankReport>(8, report_of(50, 3'000'000)));
+        std::array<int, 8> placed{};
+        for (std::uint64_t i = 0; i < 80; ++i)
+            ++placed[static_cast<std::size_t>(place(balancer, request_of(i, 60'000)).rank)];
+        for (const int n : placed)
+            EXPECT_EQ(n, 10);
+    }
+}
+
+TEST(DecodeLedger, CountsAPlacementOnceWhateverReportsSay) {
+    DecodeBalancer balancer = balancer_of(DecodeRule::joint, {report_of(5, 1000)});
+    for (std::uint64_t i = 0; i < 3; ++i)
+        EXPECT_EQ(place(balancer, request_of(i, 100)).number, static_cast<std::int64_t>(i) + 1);
+    EXPECT_EQ(balancer.view(0, 0).sequences, 8);
+    DecodeRankReport report = report_of(7, 1200);  // has included the first two
+    report.acked = 2;
+    report.step = 5;
+    balancer.report(0, 0, report, 0);
+    EXPECT_EQ(balancer.view(0, 0).sequences, 8);
+    EXPECT_EQ(balancer.view(0, 0).kv_tokens, 1300);
+    report.step = 4;  // an older one that came late
+    report.acked = 0;
+    balancer.report(0, 0, report, 0);
+    EXPECT_EQ(balancer.view(0, 0).sequences, 8);
+    EXPECT_TRUE(balancer.withdraw(0, 0, 3, 0));
+    EXPECT_FALSE(balancer.withdraw(0, 0, 3, 0));
+    EXPECT_EQ(balancer.view(0, 0).sequences, 7);
+    EXPECT_EQ(balancer.group_load(0).kv_tokens, 1200);
+}
+
+TEST(DecodeLimits, ASequenceWithoutRoomToGrowStaysQueued) {
+    DecodeRankReport tight = report_of(10, 0);
+    tight.total_blocks = 1000;
+    tight.free_blocks = 100;
+    tight.growth_tokens = 50 * 128 * 2;  // half of it must be free: 50 blocks
+    DecodeBalancer balancer = balancer_of(DecodeRule::joint, {tight});
+    EXPECT_EQ(place(balancer, request_of(1, 51 * 128)).reason, DecodeReason::no_blocks);
+    EXPECT_EQ(place(balancer, request_of(2, 49 * 128)).rank, 0);
+    EXPECT_EQ(place(balancer, request_of(3, 128)).reason, DecodeReason::no_blocks);
+    tight.free_blocks = 49;  // below its reserve
+    tight.growth_tokens = 0;
+    tight.acked = 1;
+    balancer.report(0, 0, tight, 0);
+    EXPECT_EQ(place(balancer, request_of(4, 1)).reason, DecodeReason::no_blocks);
+    DecodeRankReport full = report_of(256, 0);
+    DecodeBalancer slots = balancer_of(DecodeRule::joint, {full});
+    EXPECT_EQ(place(slots, request_of(1, 1)).reason, DecodeReason::no_slot);
+    DecodeBalancer none = balancer_of(DecodeRule::joint, {});
+    EXPECT_EQ(place(none, request_of(1, 1)).reason, DecodeReason::no_live_rank);
+}
+
+TEST(DecodeLimits, NoRankIsPromisedMoreThanItHas) {
+    EXPECT_TRUE(rc::check([] {
+        std::vector<DecodeRankReport> ranks(*rc::gen::inRange<std::size_t>(1, 5));
+        for (DecodeRankReport& rank : ranks) {
+            rank = report_of(*rc::gen::inRange<std::int64_t>(0, 20), 0);
+            rank.total_blocks = 4000;
+            rank.free_blocks = *rc::gen::inRange<std::int64_t>(0, 4000);
+            rank.sequences_max = *rc::gen::inRange<std::int64_t>(0, 40);
+        }
+        DecodeBalancer balancer = balancer_of(*rc::gen::elementOf(kRules), ranks);
+        std::vector<DecodeRequest> batch(*rc::gen::inRange<std::size_t>(0, 100));
+        for (std::size_t i = 0; i < batch.size(); ++i)
+            batch[i] = request_of(i, *rc::gen::inRange<std::int64_t>(0, 100'000), 500);
+        std::vector<DecodePlacement> placements;
+        balancer.place(batch, 0, &placements);
+        RC_ASSERT(placements.size() == batch.size());
+        for (std::size_t r = 0; r < ranks.size(); ++r) {
+            RC_ASSERT(balancer.free_blocks(0, r) >= 0);
+            RC_ASSERT(balancer.view(0, r).sequences <=
+                      std::max(ranks[r].sequences, ranks[r].sequences_max));
+        }
+    }));
+}
+
+TEST(DecodeLimits, EmptyGroupsAndMillionTokensAreOrdinary) {
+    for (const DecodeRule rule : kRules) {
+        DecodeBalancer balancer = balancer_of(rule, {report_of(0, 0)});
+        EXPECT_EQ(place(balancer, request_of(1, 1'000'000, 1'000'000)).rank, 0);
+        EXPECT_EQ(place(balancer, request_of(2, 0)).rank, 0);
+        EXPECT_EQ(place(balancer, request_of(3, -5, -5)).rank, 0);
+    }
+}
+
+TEST(DecodePressure, DropsTheNewestSequenceOfARankThatRunsOut) {
+    DecodeBalancer balancer = balancer_of(DecodeRule::joint, {report_of(10, 0)});
+    DecodeRankReport report = report_of(10, 0);
+    report.total_blocks = 1000;
+    report.free_blocks = 20;
+    report.newest_id = 77;
+    EXPECT_EQ(balancer.report(0, 0, report, 0), std::nullopt);
+    report.free_blocks = 19;
+    EXPECT_EQ(balancer.report(0, 0, report, 0), 77U);
+    report.sequences = 0;
+    EXPECT_EQ(balancer.report(0, 0, report, 0), std::nullopt);
+}
+
+TEST(DecodeGroups, TheEmptierGroupThatDoesNotDrainIsChosen) {
+    DecodeBalancer balancer{DecodeSettings{}};
+    for (std::size_t g = 0; g < 3; ++g) {
+        balancer.add_group(g, 2);
+        for (std::size_t r = 0; r < 2; ++r)
+            balancer.report(g, r, report_of(30 - 10 * static_cast<std::int64_t>(g), 100'000), 0);
+    }
+    EXPECT_EQ(place(balancer, request_of(1, 100)).group, 2);
+    balancer.set_draining(2, true);
+    EXPECT_EQ(place(balancer, request_of(2, 100)).group, 1);
+    DecodeRankReport dead;
+    dead.is_live = false;
+    balancer.report(1, 0, dead, 0);
+    balancer.report(1, 1, dead, 0);
+    EXPECT_EQ(place(balancer, request_of(3, 100)).group, 0);
+    balancer.set_draining(0, true);
+    EXPECT_EQ(place(balancer, request_of(4, 100)).reason, DecodeReason::no_live_rank);
+}
+
+TEST(DecodeGroups, AGroupWithoutRoomLeavesItToTheNext) {
+    DecodeBalancer balancer{DecodeSettings{}};
+    balancer.add_group(0, 1);
+    balancer.add_group(1, 1);
+    DecodeRankReport full = report_of(1, 100);
+    full.sequences_max = 1;
+    balancer.report(0, 0, full, 0);
+    balancer.report(1, 0, report_of(50, 1'000'000), 0);
+    EXPECT_EQ(place(balancer, request_of(1, 100)).group, 1);
+}
+
+TEST(DecodeRebalance, MovesHalfTheExcessFromARankThatStaysSlow) {
+    DecodeSettings settings;
+    settings.is_rebalancing = true;
+    settings.cost = {.a0_us = 10, .a1_us = 1, .a2_us = 0.001};
+    DecodeBalancer balancer(settings);
+    balancer.add_group(0, 3);
+    const std::vector<DecodeSequence> sequences = {{1, 10'000}, {2, 60'000}, {3, 500'000}};
+    const auto report_all = [&](std::int64_t step) {
+        for (std::size_t r = 0; r < 3; ++r) {
+            DecodeRankReport report = report_of(10, r == 0 ? 250'000 : 100'000);
+            report.step = step;
+            balancer.report(0, r, report, 0);
+        }
+    };
+    for (std::int64_t step = 0; step < 50; ++step)
+        report_all(step);
+    EXPECT_FALSE(balancer.rebalance(0, 0, sequences, 2'000'000));
+    report_all(60);
+    EXPECT_FALSE(balancer.rebalance(0, 1, sequences, 2'000'000));
+    const auto move = balancer.rebalance(0, 0, sequences, 2'000'000);
+    ASSERT_TRUE(move);
+    EXPECT_EQ(move->id, 2U);
+    EXPECT_NE(move->to, 0);
+    EXPECT_EQ(balancer.view(0, static_cast<std::size_t>(move->to)).kv_tokens, 160'000);
+    report_all(200);
+    EXPECT_FALSE(balancer.rebalance(0, 0, sequences, 2'500'000));  // one a second
+}
+
+TEST(DecodeState, AStandbyDecidesAsTheOriginalWouldHave) {
+    EXPECT_TRUE(rc::check([] {
+        DecodeSettings settings;
+        settings.rule = *rc::gen::elementOf(kRules);
+        DecodeBalancer original(settings), standby(settings);
+        for (std::size_t g = 0; g < 2; ++g)
+            original.add_group(g, 3);
+        std::uint64_t id = 0;
+        const auto step = [&](DecodeBalancer& balancer, std::int64_t choice) {
+            DecodeRankReport report = report_of(choice % 50, choice * 1000);
+            report.step = static_cast<std::int64_t>(id);
+            report.acked = choice % 7;
+            balancer.report(static_cast<std::size_t>(choice % 2),
+                            static_cast<std::size_t>(choice % 3), report, 0);
+            place(balancer, request_of(id, choice * 100));
+        };
+        for (int i = *rc::gen::inRange(0, 40); i > 0; --i, ++id)
+            step(original, *rc::gen::inRange<std::int64_t>(0, 1000));
+        const std::vector<std::uint8_t> bytes = original.save();
+        RC_ASSERT(standby.load(bytes).ok());
+        RC_ASSERT(standby.save() == bytes);
+        for (int i = 0; i < 20; ++i, ++id) {
+            const auto choice = *rc::gen::inRange<std::int64_t>(0, 1000);
+            step(original, choice);
+            step(standby, choice);
+        }
+        RC_ASSERT(original.log().hash() == standby.log().hash());
+        RC_ASSERT(!standby.load(std::span(bytes).first(bytes.size() - 1)).ok());
+        RC_ASSERT(original.save() == standby.save());
+    }));
+}
+
+}  // namespace
+}  // namespace fathom
