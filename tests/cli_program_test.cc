@@ -459,6 +459,25 @@ TEST(CliProgram, RecipeCheckTellsTheFirstDifferenceOfEachRow) {
     EXPECT_EQ(run({"recipe", "check"}).status, 1);
 }
 
+TEST_F(CliFiles, SimCheckBudgetCountsEqualCases) {
+    const std::string row = R"({"id":"a","drafts":2,"curve":[],"updates":[],)"
+                            R"("sequences":[{"paired":true,"drafted":true,"rates":[],"prev":[]}],)";
+    const std::string good = write("good.jsonl", row + R"("lengths":[3]})" + "\n\n");
+    const Outcome equal = run({"sim", "check-budget", good});
+    EXPECT_EQ(equal.status, 0) << equal.err;
+    EXPECT_EQ(equal.out, good + ": 1 of 1 cases are equal\n");
+    const std::string bad =
+        write("bad.jsonl", row + R"("lengths":[3]})" + "\n" + row + R"("lengths":[2]})");
+    const Outcome differs = run({"sim", "check-budget", bad, "--json"});
+    EXPECT_EQ(differs.status, 1);
+    EXPECT_THAT(differs.out, HasSubstr(R"("cases":2,"equal":1,"differences":[{"line":2,"id":"a",)"
+                                       R"("difference":"sequence 0: length 3, recorded 2"}])"));
+    const Outcome broken = run({"sim", "check-budget", write("broken.jsonl", "{}\n")});
+    EXPECT_EQ(broken.status, 1);
+    EXPECT_THAT(broken.err, HasSubstr("broken.jsonl:1: id: "));
+    EXPECT_THAT(run({"sim", "check-bugdet", bad}).err, HasSubstr("did you mean \"check-budget\"?"));
+}
+
 TEST(CliProgram, ChatInterruptEndsTheAnswerThenTheProgram) {
     Child child(command_line({"chat", "--model", kModel, "-n", "2000", "--temperature", "0"}));
     child.write_input("Tell me a story about a fox.\n");

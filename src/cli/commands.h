@@ -28,6 +28,7 @@ int run_bench(const std::vector<std::string>& args);
 int run_make_model(const std::vector<std::string>& args);
 int run_calibrate(const std::vector<std::string>& args);
 int run_pool(const std::vector<std::string>& args);
+int run_sim(const std::vector<std::string>& args);
 int run_recipe(const std::vector<std::string>& args);
 int run_config(const std::vector<std::string>& args);
 
