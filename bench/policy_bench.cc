@@ -1,37 +1,55 @@
-// The policies on simulated fleets, each beside the usual alternatives.
+// The policies of a fleet on made-up traffic, each beside its alternatives.
 //
-//   policy_bench [--json]
+//   policy_bench [--json] [--only PART]
 //
-// Rows (serving.md 2.1.5 and 2.2.2 describe the settings; docs/prefill_balancer.md and
-// docs/decode_balancer.md what they mean):
-//
-//   prefill.overload        16 engines × 4 ranks at 1.3 times their capacity: the useful part of
-//                           the ranks' time in steps, with pull and B*; .RULE: other rules;
-//                           .RULE.utilisation: of all ranks' time; .RULE.p99_s: time to first token
-//   prefill.nominal         the same at 0.85 times the capacity
-//   decode.fresh64          64 ranks, reports of the last step: mean over slowest rank's time;
-//   decode.stale64          reports five steps old; .RULE: other rules; decode.blind64: five steps
-//                           old, without the ledger
-//   decode.fresh128         128 ranks
+// PART is prefill, decode, eplb or budget; each is explained in its file, policy_PART.cc.
 #include <fmt/core.h>
 
 #include <string_view>
 
 #include "bench/policy_benches.h"
+#include "bench/report.h"
+
+namespace {
+
+struct Part {
+    std::string_view name;
+    void (*run)(fathom::bench::Report& report);
+};
+constexpr Part kParts[] = {
+    {"prefill", fathom::bench::bench_policy_prefill},
+    {"decode", fathom::bench::bench_policy_decode},
+    {"eplb", fathom::bench::bench_eplb},
+    {"budget", fathom::bench::bench_verify_budget},
+};
+
+}  // namespace
 
 int main(int argc, char** argv) {
     bool json = false;
+    std::string_view only;
     for (int i = 1; i < argc; ++i) {
-        if (std::string_view(argv[i]) != "--json") {
-            fmt::print(stderr, "policy_bench: \"{}\" is not known: policy_bench [--json]\n",
-                       argv[i]);
+        const std::string_view word = argv[i];
+        if (word == "--json") {
+            json = true;
+        } else if (word == "--only" && i + 1 < argc) {
+            only = argv[++i];
+        } else {
+            fmt::print(stderr, "\"{}\" is not known: policy_bench [--json] [--only PART]\n", word);
             return 2;
         }
-        json = true;
     }
     fathom::bench::Report report("policy");
-    fathom::bench::bench_policy_prefill(report);
-    fathom::bench::bench_policy_decode(report);
+    bool known = only.empty();
+    for (const Part& part : kParts) {
+        if (!only.empty() && only != part.name) continue;
+        part.run(report);
+        known = true;
+    }
+    if (!known) {
+        fmt::print(stderr, "no part is named \"{}\"\n", only);
+        return 2;
+    }
     fmt::print("{}", report.table());
     if (json) fmt::print("{}\n", report.json());
     return 0;
