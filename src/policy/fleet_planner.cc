@@ -1,0 +1,269 @@
+#include "policy/fleet_planner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "policy/state_bytes.h"
+
+namespace fathom {
+namespace {
+
+constexpr std::int64_t kSecondUs = 1'000'000;
+constexpr std::int64_t kEwmaUs = 30 * kSecondUs, kRecentUs = 10 * kSecondUs;
+constexpr std::int64_t kWindowUs = 300 * kSecondUs;
+constexpr std::int64_t kEnginesMax = 1'000'000;
+constexpr std::size_t kSamplesMax = 400;
+
+double clean(double value) {
+    return value > 0 && std::isfinite(value) ? value : 0;
+}
+
+std::int64_t engines_for(double demand, const RoleRules& rules) {
+    // A demand that is exactly that of n engines must not need n + 1 by rounding.
+    const double engines = std::ceil(clean(demand) / rules.capacity * (1 - 1e-6));
+    const double most = static_cast<double>(rules.engines_max);
+    return std::max(rules.engines_min, static_cast<std::int64_t>(std::min(engines, most)));
+}
+
+double use_of(std::span<const QuotaUse> quotas) {
+    double most = 0;
+    for (const QuotaUse& quota : quotas)
+        if (quota.limit > 0)
+            most =
+                std::max(most, static_cast<double>(quota.used) / static_cast<double>(quota.limit));
+    return most;
+}
+
+}  // namespace
+
+DecisionRecord FleetPlan::record(std::int64_t now_us, FleetRole role) const {
+    const RoleDecision& decision = roles[static_cast<std::size_t>(role)];
+    return {.kind = DecisionKind::fleet_plan,
+            .reason = static_cast<std::uint16_t>(decision.reason),
+            .actor = static_cast<std::uint32_t>(role),
+            .now_us = now_us,
+            .input_digest = input_digest,
+            .fields = {decision.target, decision.start, decision.cancel, decision.drain, 0}};
+}
+
+Result<FleetPlanner> FleetPlanner::make(const FleetRules& rules) {
+    for (const RoleRules& role : rules.roles) {
+        if (!(role.capacity > 0) || !std::isfinite(role.capacity))
+            return invalid_argument("capacity: {}, expected a number above 0", role.capacity);
+        if (role.engines_min < 0 || role.engines_max < role.engines_min ||
+            role.engines_max > kEnginesMax)
+            return invalid_argument("engines: {} to {}, expected a range within 0 to {}",
+                                    role.engines_min, role.engines_max, kEnginesMax);
+    }
+    if (rules.grow_cooldown_us < 0 || rules.shrink_cooldown_us < 0 || rules.settle_us < 0)
+        return invalid_argument("a cooldown is negative");
+    if (!(rules.quota_max > 0 && rules.quota_max <= 1))
+        return invalid_argument("quota_max: {}, expected above 0, at most 1", rules.quota_max);
+    if (!(rules.shrink_margin >= 0 && rules.shrink_margin <= 1))
+        return invalid_argument("shrink_margin: {}, expected 0 to 1", rules.shrink_margin);
+    return FleetPlanner(rules);
+}
+
+// What growth follows.
+double FleetPlanner::observe(Role& role, std::int64_t now_us, double demand) {
+    if (role.samples.empty()) {
+        role.ewma = demand;
+    } else {
+        // The weight of a gap dt is dt / (30 s + dt): the exponential's to first order, without it.
+        const auto gap =
+            static_cast<double>(std::max<std::int64_t>(now_us - role.samples.back().at_us, 0));
+        role.ewma += gap / (static_cast<double>(kEwmaUs) + gap) * (demand - role.ewma);
+    }
+    double sum = demand, count = 1;
+    for (auto sample = role.samples.rbegin();
+         sample != role.samples.rend() && sample->at_us > now_us - kRecentUs; ++sample) {
+        sum += sample->raw;
+        ++count;
+    }
+    const double smooth = std::max(role.ewma, sum / count);
+    if (!role.samples.empty() && now_us - role.samples.back().at_us < kSecondUs) {
+        role.samples.back().smooth = std::max(role.samples.back().smooth, smooth);
+        return smooth;
+    }
+    role.samples.push_back({now_us, demand, smooth});
+    while (role.samples.front().at_us < now_us - kWindowUs)
+        role.samples.pop_front();
+    return smooth;
+}
+
+void FleetPlanner::observe_hits(std::int64_t now_us, const FleetState& state) {
+    if (state.prompt_tokens > 0 && (hits_.empty() || now_us - hits_.back().at_us >= kSecondUs))
+        hits_.push_back({now_us, static_cast<double>(state.hit_tokens) /
+                                     static_cast<double>(state.prompt_tokens)});
+    while (!hits_.empty() && hits_.front().at_us < now_us - kWindowUs)
+        hits_.pop_front();
+    // Means of the last 10 s and of the 10 s with the best rate before: single plans are noisy.
+    double recent = 0, best = 0;
+    for (std::size_t end = hits_.size(); end > 0;) {
+        double sum = 0;
+        std::size_t first = end;
+        while (first > 0 && hits_[first - 1].at_us > hits_[end - 1].at_us - kRecentUs)
+            sum += hits_[--first].rate;
+        const double mean = sum / static_cast<double>(end - first);
+        if (end == hits_.size()) recent = mean;
+        best = std::max(best, mean);
+        end = first;
+    }
+    hit_fell_ = best - recent > rules_.hit_fall_max;
+}
+
+FleetReason FleetPlanner::forbids(std::int64_t now_us, const RoleState& state) const {
+    if (use_of(state.quotas) > rules_.quota_max) return FleetReason::quota;
+    if (state.draining > 0) return FleetReason::draining;
+    if (state.changed_us >= 0 && now_us - state.changed_us < rules_.settle_us)
+        return FleetReason::unsettled;
+    if (hit_fell_) return FleetReason::hit_rate;
+    return FleetReason::shrink;
+}
+
+void FleetPlanner::shrink(std::size_t index, std::int64_t now_us, const RoleState& state,
+                          RoleDecision& decision) {
+    if (now_us - roles_[index].shrunk_us < rules_.shrink_cooldown_us) {
+        decision.reason = FleetReason::shrink_cooldown;
+        return;
+    }
+    decision.reason = forbids(now_us, state);
+    if (decision.reason != FleetReason::shrink) return;
+    std::int64_t remove =
+        std::min(state.ready - decision.target, std::max<std::int64_t>(1, state.ready / 20));
+    const double used = use_of(state.quotas) * static_cast<double>(state.ready);
+    while (remove > 0 &&
+           used > rules_.quota_max * static_cast<double>(state.ready - remove) * (1 + 1e-12))
+        --remove;
+    decision.drain = remove;
+    if (remove == 0) decision.reason = FleetReason::quota_after;
+}
+
+RoleDecision FleetPlanner::decide(std::size_t index, std::int64_t now_us, const RoleState& state) {
+    Role& role = roles_[index];
+    const RoleRules& rules = rules_.roles[index];
+    const double demand = observe(role, now_us, clean(state.demand));
+    double highest = demand;
+    for (const Sample& sample : role.samples)
+        highest = std::max(highest, sample.smooth);
+    const double forecast = clean(state.forecast);
+    const std::int64_t grow_to = engines_for(std::max(demand, forecast), rules);
+    const std::int64_t shrink_to =
+        engines_for(std::max({highest * (1 + rules_.shrink_margin), demand, forecast}), rules);
+
+    RoleDecision decision;
+    decision.target = std::clamp(state.ready, grow_to, shrink_to);
+    const std::int64_t total = state.ready + state.starting;
+    if (state.starting > 0 && total > shrink_to) {
+        decision.cancel = std::min(state.starting, total - shrink_to);
+        decision.reason = FleetReason::cancel;
+    }
+    if (state.ready < grow_to) {
+        const std::int64_t step = std::max<std::int64_t>(1, state.ready / 4);
+        const std::int64_t missing = std::min(grow_to, state.ready + step) - total;
+        if (decision.cancel > 0) return decision;
+        if (missing <= 0) {
+            decision.reason = FleetReason::starting;
+        } else if (now_us - role.grown_us < rules_.grow_cooldown_us) {
+            decision.reason = FleetReason::grow_cooldown;
+        } else {
+            decision.reason = FleetReason::grow;
+            decision.start = missing;
+        }
+    } else if (state.ready > shrink_to) {
+        const FleetReason before = decision.reason;
+        shrink(index, now_us, state, decision);
+        if (decision.drain == 0 && decision.cancel > 0) decision.reason = before;
+    }
+    return decision;
+}
+
+// Prefill and decode: none without the other. What would leave one alone is not drained; what is
+// needed beside the other is started, whatever its own demand.
+void FleetPlanner::couple(const FleetState& state, FleetPlan& plan) const {
+    const auto left = [&](std::size_t i) {
+        const RoleState& own = state.roles[i];
+        const RoleDecision& decision = plan.roles[i];
+        return own.ready + own.starting + decision.start - decision.cancel - decision.drain;
+    };
+    constexpr std::size_t kPrefill = 0, kDecode = 1;
+    for (const std::size_t self : {kPrefill, kDecode}) {
+        const std::size_t other = self == kPrefill ? kDecode : kPrefill;
+        RoleDecision& decision = plan.roles[self];
+        if (left(self) > 0 || left(other) <= 0) continue;
+        decision.target = std::max<std::int64_t>(decision.target, 1);
+        decision.reason = FleetReason::coupled;
+        if (decision.drain > 0) {
+            --decision.drain;
+        } else if (decision.cancel > 0) {
+            --decision.cancel;
+        } else {
+            decision.start = 1;
+        }
+    }
+}
+
+FleetPlan FleetPlanner::plan(std::int64_t now_us, const FleetState& state) {
+    FleetPlan plan;
+    Digest digest;
+    digest.add(now_us).add(state.hit_tokens).add(state.prompt_tokens);
+    for (const RoleState& role : state.roles) {
+        FATHOM_CHECK(role.ready >= 0 && role.starting >= 0 && role.draining >= 0);
+        digest.add(clean(role.demand)).add(clean(role.forecast));
+        digest.add(role.ready).add(role.starting).add(role.draining).add(role.changed_us);
+        for (const QuotaUse& quota : role.quotas)
+            digest.add(quota.used).add(quota.limit);
+    }
+    plan.input_digest = digest.value();
+    observe_hits(now_us, state);
+    for (std::size_t i = 0; i < kFleetRoles; ++i)
+        plan.roles[i] = decide(i, now_us, state.roles[i]);
+    couple(state, plan);
+    for (std::size_t i = 0; i < kFleetRoles; ++i) {
+        if (plan.roles[i].start > 0) roles_[i].grown_us = now_us;
+        if (plan.roles[i].drain > 0) roles_[i].shrunk_us = now_us;
+    }
+    return plan;
+}
+
+std::vector<std::uint8_t> FleetPlanner::save() const {
+    StateWriter out("FLEE", 1);
+    for (const Role& role : roles_) {
+        out.add(role.ewma).add(role.grown_us).add(role.shrunk_us);
+        out.add(static_cast<std::uint64_t>(role.samples.size()));
+        for (const Sample& sample : role.samples)
+            out.add(sample.at_us).add(sample.raw).add(sample.smooth);
+    }
+    out.add(static_cast<std::uint64_t>(hits_.size()));
+    for (const HitSample& hit : hits_)
+        out.add(hit.at_us).add(hit.rate);
+    return out.take();
+}
+
+Status FleetPlanner::load(std::span<const std::uint8_t> bytes) {
+    StateReader in(bytes, "FLEE", 1);
+    std::array<Role, kFleetRoles> roles;
+    for (Role& role : roles) {
+        role.ewma = clean(in.f64());
+        role.grown_us = in.in_range(kNever, -kNever);
+        role.shrunk_us = in.in_range(kNever, -kNever);
+        role.samples.resize(in.count(kSamplesMax));
+        for (Sample& sample : role.samples) {
+            sample.at_us = in.in_range(kNever, -kNever);
+            sample.raw = clean(in.f64());
+            sample.smooth = clean(in.f64());
+        }
+    }
+    std::deque<HitSample> hits(in.count(kSamplesMax));
+    for (HitSample& hit : hits) {
+        hit.at_us = in.in_range(kNever, -kNever);
+        hit.rate = clean(in.f64());
+    }
+    FATHOM_RETURN_IF_ERROR(in.finish());
+    roles_ = std::move(roles);
+    hits_ = std::move(hits);
+    return {};
+}
+
+}  // namespace fathom
