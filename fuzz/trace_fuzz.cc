@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "pool/replay/replay.h"
+#include "sim/replay/replay.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
-// The models of `pool/replay` against the hit rates that were published with the traces.
+// The models of `sim/replay` against the hit rates that were published with the traces.
 #include <gtest/gtest.h>
 
-#include "pool/replay/trace_figures.h"
+#include "sim/replay/trace_figures.h"
 #include "support.h"
 
 namespace fathom {

@@ -36,7 +36,7 @@ LIBRARIES = {
     "liburing": ["pool"],
     "isa-l": ["pool"],
     "xxhash": ["pool"],
-    "zstd.h": ["pool"],
+    "zstd.h": ["sim"],
     "rados/": ["pool"],
     "fmt/": tree.FOLDERS,
     "tl/": ["base"],

@@ -8,7 +8,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Folders of src/ from the top down; an include may only point to the same folder or one further down.
 FOLDERS = [
     "cli", "gateway", "recipe", "cluster", "transfer", "pool", "engine", "grammar", "model",
-    "kernels", "policy", "sim", "base",
+    "kernels", "sim", "policy", "base",
 ]
 
 

@@ -28,7 +28,7 @@ constexpr Command kCommands[] = {
     {"bench", "measure a model in this process, or a server under load", run_bench},
     {"make-model", "write a made-up checkpoint to measure with", run_make_model},
     {"pool", "the KV pool: replay traces through models of it", run_pool},
-    {"sim", "the policies of a fleet, without the fleet", run_sim},
+    {"sim", "fleets in virtual time, and the policies that run them", run_sim},
     {"recipe", "render requests, tokenize texts, parse output, without a model", run_recipe},
     {"config", "print the effective configuration (config dump)", run_config},
 };

@@ -1,6 +1,8 @@
-// fathom sim SUBCOMMAND: the policies of a fleet, without the fleet.
+// fathom sim SUBCOMMAND: fleets in virtual time, and the policies that run them.
 #include "cli/commands.h"
 #include "cli/sim/check_budget.h"
+#include "cli/sim/run.h"
+#include "cli/sim/sweep.h"
 #include "cli/subcommands.h"
 
 namespace fathom {
@@ -8,6 +10,8 @@ namespace {
 
 constexpr Subcommand kSubcommands[] = {
     {"check-budget", "recorded verification lengths against ours", run_sim_check_budget},
+    {"run", "a fleet in virtual time: latencies, use of cards, hits, cost", run_sim_run},
+    {"sweep", "the same for each value of any parameter", run_sim_sweep},
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "pool/replay/replay.h"
+#include "sim/replay/replay.h"
 
 namespace fathom {
 

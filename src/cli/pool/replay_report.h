@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "pool/replay/replay.h"
+#include "sim/replay/replay.h"
 
 namespace fathom {
 

@@ -7,7 +7,7 @@
 
 #include "cli/pool/replay_plan.h"
 #include "model/memory_plan.h"
-#include "pool/replay/trace_figures.h"
+#include "sim/replay/trace_figures.h"
 
 namespace fathom {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "pool/replay/replay.h"
+#include "sim/replay/replay.h"
 
 namespace fathom {
 

@@ -9,6 +9,7 @@
 
 #include "cli/pool/replay_plan.h"
 #include "cli/pool/replay_report.h"
+#include "cli/svg.h"
 #include "model/memory_plan.h"
 
 namespace fathom {
@@ -16,33 +17,7 @@ namespace {
 
 constexpr double kWidth = 880, kPanelHeight = 400;
 constexpr double kLeft = 64, kRight = 250, kTop = 44, kBottom = 56;
-// Told apart with common colour blindness as well; dashes repeat them.
-constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                    "#56b4e9", "#e69f00", "#444444"};
 constexpr const char* kDashes[] = {"", "7 4", "2 3"};
-
-std::string escaped(const std::string& text) {
-    std::string out;
-    for (const char c : text) {
-        switch (c) {
-            case '<':
-                out += "&lt;";
-                break;
-            case '>':
-                out += "&gt;";
-                break;
-            case '&':
-                out += "&amp;";
-                break;
-            case '"':
-                out += "&quot;";
-                break;
-            default:
-                out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-        }
-    }
-    return out;
-}
 
 struct Line {
     std::string name;
@@ -112,7 +87,7 @@ class PanelPlot {
 
     std::string draw(const std::string& title) const {
         std::string out = fmt::format("<text x=\"{}\" y=\"{}\" class=\"title\">{}</text>\n", kLeft,
-                                      top_ + 24, escaped(title));
+                                      top_ + 24, svg_escaped(title));
         draw_axes(out);
         for (std::size_t i = 0; i < panel_.lines.size(); ++i)
             draw_line(out, panel_.lines[i], i);
@@ -156,8 +131,8 @@ class PanelPlot {
     }
 
     void draw_line(std::string& out, const Line& line, std::size_t index) const {
-        const char* const colour = kColours[index % std::size(kColours)];
-        const char* const dash = kDashes[index / std::size(kColours) % std::size(kDashes)];
+        const char* const colour = svg_colour(index);
+        const char* const dash = kDashes[index / kSvgColours % std::size(kDashes)];
         const double right = kWidth - kRight;
         std::string points, dots;
         if (line.is_level) {
@@ -179,7 +154,7 @@ class PanelPlot {
             "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
             "stroke-width=\"2\" stroke-dasharray=\"{}\"/>\n"
             "<text x=\"{}\" y=\"{:.1f}\">{}</text>\n",
-            right + 14, right + 38, y, y, colour, dash, right + 44, y + 4, escaped(line.name));
+            right + 14, right + 38, y, y, colour, dash, right + 44, y + 4, svg_escaped(line.name));
     }
 
     const Panel& panel_;

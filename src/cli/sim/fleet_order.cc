@@ -1,0 +1,85 @@
+#include "cli/sim/fleet_order.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "cli/commands.h"
+#include "cli/interrupts.h"
+#include "cli/progress.h"
+#include "sim/fleet/fleet.h"
+
+namespace fathom {
+namespace {
+
+bool is_preset(const std::string& word) {
+    const auto names = fleet_preset_names();
+    return std::find(names.begin(), names.end(), word) != names.end();
+}
+
+// Values begin with those of `preset`, which may itself be one of them: then once more from there.
+Result<FleetOrder> read_over(const std::string& preset, const CommandSpec& spec,
+                             const FleetOrderReader& reader, const std::vector<std::string>& args,
+                             const FleetOrderReader::Values& values) {
+    FleetOrder order;
+    FATHOM_ASSIGN(const FleetConfig begin, fleet_preset(preset));
+    FleetSettings settings(begin);
+    reader.bind_own(settings.schema());
+    FATHOM_ASSIGN(const CommandLine line, parse_command_line(args, settings.schema(), spec));
+    if (line.help) {
+        order.help = true;
+        fmt::print("{}", help_text(settings.schema(), spec));
+        return order;
+    }
+    if (!line.positional.empty()) {
+        const std::string& word = line.positional[0];
+        if (is_preset(word))
+            FATHOM_RETURN_IF_ERROR(settings.schema().set_flag("sim.preset", word));
+        else
+            FATHOM_RETURN_IF_ERROR(settings.schema().load_file(word));
+    }
+    for (const auto& [key, value] : values)
+        FATHOM_RETURN_IF_ERROR(settings.schema().set_flag(key, value));
+    if (settings.preset() != preset)
+        return read_over(settings.preset(), spec, reader, args, values);
+    FATHOM_ASSIGN(order.config, settings.config());
+    return order;
+}
+
+}  // namespace
+
+Result<FleetOrder> FleetOrderReader::read(const std::vector<std::string>& args,
+                                          const Values& values) const {
+    CommandSpec whole = spec;
+    whole.tables.insert(whole.tables.begin(), FleetSettings::tables().begin(),
+                        FleetSettings::tables().end());
+    const std::vector<FlagAlias> aliases = {{"--preset", "sim.preset"},
+                                            {"--seed", "sim.seed"},
+                                            {"--duration", "sim.duration_s"},
+                                            {"--load", "workload.load"},
+                                            {"--rate", "workload.rate"}};
+    whole.aliases.insert(whole.aliases.begin(), aliases.begin(), aliases.end());
+    whole.positional_max = 1;
+    return read_over(fleet_preset_names().front(), whole, *this, args, values);
+}
+
+Result<FleetResult> simulate_fleet(const FleetConfig& config) {
+    const Interrupts interrupts;
+    Progress progress("simulated seconds", static_cast<std::int64_t>(config.duration_s),
+                      real_clock());
+    return run_fleet(config, {.progress = [&](double done_s, double) {
+                         progress.update(static_cast<std::int64_t>(done_s));
+                         return !interrupts.pending();
+                     }});
+}
+
+int fail_sim_command(const char* command, const Status& status) {
+    if (status.code() == StatusCode::cancelled) return kExitInterrupted;
+    fmt::print(stderr, "fathom sim {}: {}\n", command, status.message());
+    const bool is_usage =
+        status.code() == StatusCode::invalid_argument || status.code() == StatusCode::not_found;
+    return is_usage ? kExitUsage : kExitFailed;
+}
+
+}  // namespace fathom

@@ -1,0 +1,209 @@
+#include "cli/sim/fleet_report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/json.h"
+
+namespace fathom {
+namespace {
+
+constexpr const char* kClassNames[kPrefillClasses] = {"< 16 K", "16-64 K", "64-256 K", ">= 256 K"};
+
+double percent(double part, double whole) {
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+Json figures_json(const RequestFigures& figures) {
+    const auto spread = [](const LogHistogram& histogram) {
+        return Json::object({{"mean", histogram.mean()},
+                             {"p50", histogram.percentile(0.5)},
+                             {"p90", histogram.percentile(0.9)},
+                             {"p99", histogram.percentile(0.99)}});
+    };
+    return Json::object({{"finished", figures.finished},
+                         {"within_slo", figures.within_slo},
+                         {"ttft_ms", spread(figures.ttft_ms)},
+                         {"tpot_ms", spread(figures.tpot_ms)},
+                         {"e2e_ms", spread(figures.e2e_ms)},
+                         {"queue_ms", spread(figures.queue_ms)}});
+}
+
+Json ledger_json(const CardLedger& ledger) {
+    Json::Object parts;
+    for (std::size_t i = 0; i < kCardTimes; ++i)
+        parts.emplace_back(card_time_name(static_cast<CardTime>(i)),
+                           ledger.share(static_cast<CardTime>(i)));
+    return Json::object({{"card_seconds", static_cast<double>(ledger.total_ns) / 1e9},
+                         {"shares", Json::object(std::move(parts))}});
+}
+
+std::string figures_row(const std::string& name, const RequestFigures& f) {
+    if (f.ttft_ms.count() == 0) return "";
+    return fmt::format(
+        "{:<10}{:>10}{:>9.0f}{:>9.0f}{:>9.0f}{:>9.1f}{:>9.1f}{:>9.1f}{:>10.1f}{:>9.1f}\n", name,
+        f.finished, f.ttft_ms.percentile(0.5), f.ttft_ms.percentile(0.9),
+        f.ttft_ms.percentile(0.99), f.tpot_ms.percentile(0.5), f.tpot_ms.percentile(0.9),
+        f.tpot_ms.percentile(0.99), f.e2e_ms.percentile(0.5) / 1000,
+        percent(static_cast<double>(f.within_slo), static_cast<double>(f.finished)));
+}
+
+}  // namespace
+
+std::vector<ReportLine> fleet_headline(const FleetResult& result) {
+    const FleetConfig& config = result.config;
+    const FleetTotals& counted = result.counted;
+    const double seconds = std::max(result.measured_s, 1e-9);
+    const auto cards = static_cast<double>(config.cards());
+    const auto rate = [&](std::int64_t count) { return static_cast<double>(count) / seconds; };
+    const auto busy = [](const CardLedger& ledger) {
+        return 100 * (1 - ledger.share(CardTime::idle) - ledger.share(CardTime::failed) -
+                      ledger.share(CardTime::kv_wait) - ledger.share(CardTime::blocked));
+    };
+    return {
+        {"fleet", fmt::format("{}: {} prefill cards ({} engines), {} decode cards ({} groups)",
+                              config.preset, config.prefill_cards(), config.prefill.engines,
+                              config.decode_cards(), config.decode.groups)},
+        {"traffic", fmt::format("{:.2f} requests/s, {:.0f} s measured behind {:.0f} s of warm-up",
+                                result.rate, result.measured_s, config.warmup_s)},
+        {"efficiency",
+         fmt::format("{:.1f} % of the balanced bound (prefill {:.1f} %, decode "
+                     "{:.1f} %)",
+                     100 * result.efficiency(), 100 * result.prefill.share(CardTime::work),
+                     100 * result.decode.share(CardTime::work))},
+        {"busy", fmt::format("prefill {:.1f} %, decode {:.1f} %", busy(result.prefill),
+                             busy(result.decode))},
+        {"decode lock step",
+         fmt::format("{:.3f} mean over slowest rank, {:.1f} sequences a card",
+                     counted.decode_max_us > 0 ? counted.decode_rank_us / counted.decode_max_us : 1,
+                     counted.decode_rank_steps > 0
+                         ? counted.decode_sequence_steps / counted.decode_rank_steps
+                         : 0)},
+        {"hits", fmt::format("{:.2f} % of input tokens, windows {:.2f} % of requests with a hit",
+                             100 * result.hit_share(),
+                             percent(static_cast<double>(counted.window_hits),
+                                     static_cast<double>(counted.window_wanted)))},
+        {"tokens",
+         fmt::format("{:.0f} input/s, {:.0f} output/s; {:.0f} and {:.0f} a card",
+                     rate(counted.input_tokens), rate(counted.output_tokens),
+                     rate(counted.input_tokens) / cards, rate(counted.output_tokens) / cards)},
+        {"pool", fmt::format("{:.3f} GiB/s read, {:.3f} GiB/s written",
+                             rate(counted.pool_read_bytes) / (1 << 30),
+                             rate(counted.pool_written_bytes) / (1 << 30))},
+        {"within SLO", fmt::format("{:.2f} % of {} requests",
+                                   percent(static_cast<double>(result.all.within_slo),
+                                           static_cast<double>(result.all.finished)),
+                                   result.all.finished)},
+        {"rejected", fmt::format("{} rejected, {} closed unstarted, {} resumed", counted.rejected,
+                                 counted.closed, counted.resumed)},
+        {"cost", fmt::format("{:.4f} USD a million tokens at {:.2f} USD a card-hour",
+                             result.cost_per_million(), config.money.card_hour)},
+        {"revenue", fmt::format("{:.2f} USD a card-hour at the configured prices",
+                                result.revenue_per_card_hour())},
+    };
+}
+
+std::string fleet_table(const FleetResult& result) {
+    std::string text;
+    for (const ReportLine& line : fleet_headline(result))
+        text += fmt::format("{:<18}{}\n", line.name, line.value);
+    text += fmt::format("\n{:<10}{:>10}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>9}\n", "requests",
+                        "finished", "TTFT p50", "p90", "p99 ms", "TPOT p50", "p90", "p99 ms",
+                        "E2E p50 s", "SLO %");
+    for (std::size_t i = 0; i < kPrefillClasses; ++i)
+        text += figures_row(kClassNames[i], result.by_class[i]);
+    for (std::size_t i = 0; i < kTrafficKinds; ++i)
+        text +=
+            figures_row(std::string(traffic_name(static_cast<Traffic>(i))), result.by_traffic[i]);
+    text += figures_row("all", result.all);
+    text += fmt::format("\n{:<18}{:>10}{:>10}\n", "card-time, %", "prefill", "decode");
+    for (std::size_t i = 0; i < kCardTimes; ++i) {
+        const auto kind = static_cast<CardTime>(i);
+        text += fmt::format("{:<18}{:>10.2f}{:>10.2f}\n", card_time_name(kind),
+                            100 * result.prefill.share(kind), 100 * result.decode.share(kind));
+    }
+    text += fmt::format("{:<18}{:>10.2f}{:>10.2f}\n\n", "sum",
+                        percent(static_cast<double>(result.prefill.sum_ns()),
+                                static_cast<double>(result.prefill.total_ns)),
+                        percent(static_cast<double>(result.decode.sum_ns()),
+                                static_cast<double>(result.decode.total_ns)));
+    for (const Assumption& assumption : fleet_assumptions(result.config))
+        text += fmt::format("{:<9} {}: {} ({})\n", assumption.is_measured ? "measured" : "assumed",
+                            assumption.what, assumption.value, assumption.source);
+    text += fmt::format("\nseed {}, {} events, hash {:016x}\n", result.config.seed,
+                        result.totals.events, result.hash);
+    for (const std::string& violation : result.violations)
+        text += fmt::format("VIOLATED {}\n", violation);
+    return text;
+}
+
+std::string fleet_csv(const FleetResult& result) {
+    std::string text =
+        "at_s,prefill_use,decode_use,hit_share,ttft_p50_ms,ttft_p99_ms,input_tokens_s,"
+        "output_tokens_s,waiting,decoding\n";
+    for (const FleetSample& s : result.series)
+        text += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", s.at_s, s.prefill_use, s.decode_use,
+                            s.hit_share, s.ttft_p50_ms, s.ttft_p99_ms, s.tokens_in_s,
+                            s.tokens_out_s, s.waiting, s.decoding);
+    return text;
+}
+
+std::string fleet_json(const FleetResult& result) {
+    const FleetConfig& config = result.config;
+    const FleetTotals& counted = result.counted;
+    Json by_class = Json::object(), by_traffic = Json::object(), assumptions = Json::array();
+    for (std::size_t i = 0; i < kPrefillClasses; ++i)
+        by_class.set(kClassNames[i], figures_json(result.by_class[i]));
+    for (std::size_t i = 0; i < kTrafficKinds; ++i)
+        by_traffic.set(traffic_name(static_cast<Traffic>(i)), figures_json(result.by_traffic[i]));
+    for (const Assumption& a : fleet_assumptions(config))
+        assumptions.push_back(Json::object({{"what", a.what},
+                                            {"value", a.value},
+                                            {"source", a.source},
+                                            {"measured", a.is_measured}}));
+    Json violations = Json::array();
+    for (const std::string& violation : result.violations)
+        violations.push_back(violation);
+    const Json report = Json::object({
+        {"preset", config.preset},
+        {"seed", config.seed},
+        {"hash", fmt::format("{:016x}", result.hash)},
+        {"prefill_cards", config.prefill_cards()},
+        {"decode_cards", config.decode_cards()},
+        {"requests_s", result.rate},
+        {"measured_s", result.measured_s},
+        {"efficiency", result.efficiency()},
+        {"hit_share", result.hit_share()},
+        {"cost_per_million_tokens", result.cost_per_million()},
+        {"revenue_per_card_hour", result.revenue_per_card_hour()},
+        {"events", result.totals.events},
+        {"requests", Json::object({{"arrived", counted.arrived},
+                                   {"finished", counted.finished},
+                                   {"rejected", counted.rejected},
+                                   {"closed", counted.closed},
+                                   {"resumed", counted.resumed}})},
+        {"tokens", Json::object({{"input", counted.input_tokens},
+                                 {"hit", counted.hit_tokens},
+                                 {"computed", counted.computed_tokens},
+                                 {"replayed", counted.replayed_tokens},
+                                 {"output", counted.output_tokens}})},
+        {"bytes", Json::object({{"pool_read", counted.pool_read_bytes},
+                                {"pool_written", counted.pool_written_bytes},
+                                {"handed_over", counted.handoff_bytes}})},
+        {"windows",
+         Json::object({{"wanted", counted.window_wanted}, {"found", counted.window_hits}})},
+        {"decode_lock_step",
+         counted.decode_max_us > 0 ? counted.decode_rank_us / counted.decode_max_us : 1.0},
+        {"card_time", Json::object({{"prefill", ledger_json(result.prefill)},
+                                    {"decode", ledger_json(result.decode)}})},
+        {"all", figures_json(result.all)},
+        {"by_class", std::move(by_class)},
+        {"by_traffic", std::move(by_traffic)},
+        {"assumptions", std::move(assumptions)},
+        {"violations", std::move(violations)},
+    });
+    return report.dump() + "\n";
+}
+
+}  // namespace fathom

@@ -1,0 +1,265 @@
+#include "cli/sim/fleet_settings.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+namespace fathom {
+namespace {
+
+constexpr double kTokensMax = 1 << 20;
+constexpr double kSecondsMax = 400 * 86'400.0;
+constexpr double kUsMax = 1e9;
+
+const char* rule_text(DecodeRule rule) {
+    switch (rule) {
+        case DecodeRule::marginal:
+            return "marginal";
+        case DecodeRule::split:
+            return "split";
+        default:
+            return "joint";
+    }
+}
+
+}  // namespace
+
+std::optional<double> fleet_number(std::string_view text) {
+    double value = 0;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (failed != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+        return std::nullopt;
+    return value;
+}
+
+Result<std::vector<SpeculationPoint>> parse_speculation(const std::vector<std::string>& points) {
+    std::vector<SpeculationPoint> parsed;
+    for (const std::string& text : points) {
+        const std::size_t first = text.find(':');
+        const std::size_t second = first == std::string::npos ? first : text.find(':', first + 1);
+        std::optional<double> n, rows, accepted;
+        if (second != std::string::npos) {
+            const std::string_view view = text;
+            n = fleet_number(view.substr(0, first));
+            rows = fleet_number(view.substr(first + 1, second - first - 1));
+            accepted = fleet_number(view.substr(second + 1));
+        }
+        if (!n || !rows || !accepted || *n < 0 || *accepted < 1 || *rows < *accepted || *rows > 64)
+            return invalid_argument(
+                "decode.speculation: \"{}\", expected SEQUENCES:ROWS:ACCEPTED with "
+                "1 <= ACCEPTED <= ROWS <= 64",
+                text);
+        if (!parsed.empty() && *n <= parsed.back().sequences)
+            return invalid_argument("decode.speculation: \"{}\", expected more than {} sequences",
+                                    text, parsed.back().sequences);
+        parsed.push_back({*n, *rows, *accepted});
+    }
+    return parsed;
+}
+
+FleetSettings::FleetSettings(const FleetConfig& preset) : config_(preset) {
+    seed_ = static_cast<std::int64_t>(preset.seed);
+    source_ = preset.workload.source == WorkloadSource::trace ? "trace" : "sessions";
+    trace_traffic_ = traffic_name(preset.workload.trace_traffic);
+    rule_ = rule_text(preset.decode.policy.rule);
+    for (const SpeculationPoint& point : preset.decode.speculation)
+        speculation_.push_back(
+            fmt::format("{:g}:{:g}:{:g}", point.sequences, point.rows, point.accepted));
+    cost_ = preset.prefill.policy.costs[0];
+    bind_run();
+    bind_prefill();
+    bind_decode();
+    bind_kv();
+    bind_workload();
+}
+
+const std::vector<std::string>& FleetSettings::tables() {
+    static const std::vector<std::string> kTables = {"sim",  "prefill",  "decode",  "network",
+                                                     "pool", "workload", "agent",   "chat",
+                                                     "slo",  "money",    "failures"};
+    return kTables;
+}
+
+void FleetSettings::bind_run() {
+    schema_.add_choice("sim.preset", &config_.preset, fleet_preset_names(),
+                       "where all other values begin");
+    schema_.add("sim.seed", &seed_, 0, std::int64_t{1} << 62, "of everything random");
+    schema_.add("sim.duration_s", &config_.duration_s, 1.0, 30 * 86'400.0,
+                "in which requests arrive");
+    schema_.add("sim.warmup_s", &config_.warmup_s, 0.0, 30 * 86'400.0,
+                "at the beginning that no figure counts");
+    schema_.add("sim.runs_out", &config_.runs_out,
+                "go on until all requests are done, instead of stopping at duration_s");
+    schema_.add("slo.ttft_s_16k", &config_.slo.ttft_s[0], 0.001, kSecondsMax,
+                "time to first token of prompts below 16 K tokens");
+    schema_.add("slo.ttft_s_64k", &config_.slo.ttft_s[1], 0.001, kSecondsMax, "below 64 K");
+    schema_.add("slo.ttft_s_256k", &config_.slo.ttft_s[2], 0.001, kSecondsMax, "below 256 K");
+    schema_.add("slo.ttft_s_longer", &config_.slo.ttft_s[3], 0.001, kSecondsMax, "longer ones");
+    schema_.add("slo.tpot_ms", &config_.slo.tpot_ms, 0.01, 1e6,
+                "time of an output token, mean of a request");
+    schema_.add("money.card_hour", &config_.money.card_hour, 0.0, 1e6, "cost of a card, USD");
+    schema_.add("money.hit_price", &config_.money.hit_price, 0.0, 1e6,
+                "of a million input tokens that were hit, USD");
+    schema_.add("money.miss_price", &config_.money.miss_price, 0.0, 1e6, "that were not");
+    schema_.add("money.output_price", &config_.money.output_price, 0.0, 1e6,
+                "of a million output tokens");
+    schema_.add("failures.card_mtbf_h", &config_.failures.card_mtbf_h, 0.0, 1e9,
+                "mean hours between failures of a card, which stop its engine; 0: none");
+    schema_.add("failures.repair_s", &config_.failures.repair_s, 0.001, kSecondsMax,
+                "until the engine is back");
+}
+
+void FleetSettings::bind_prefill() {
+    PrefillSideConfig& prefill = config_.prefill;
+    schema_.add("prefill.engines", &prefill.engines, 1, 100'000, "engines");
+    schema_.add("prefill.ranks", &prefill.ranks, 1, 1024, "cards of an engine");
+    schema_.add("prefill.blocks_per_rank", &prefill.blocks_per_rank, 1, std::int64_t{1} << 32,
+                "KV blocks of 128 tokens on a card");
+    schema_.add("prefill.step_us", &cost_.k0_us, 0.0, kUsMax, "k0: fixed cost of a step");
+    schema_.add("prefill.token_us", &cost_.k1_us, 0.0, kUsMax, "k1: a token");
+    schema_.add("prefill.pair_us", &cost_.k2_us, 0.0, kUsMax,
+                "k2: a pair of a token and one before it");
+    schema_.add("prefill.context_us", &cost_.k3_us, 0.0, kUsMax,
+                "k3: a token of context that was hit, once a request");
+    schema_.add("prefill.tail_us", &cost_.k4_us, 0.0, kUsMax,
+                "k4: decoder half of the last tokens, and sampling");
+    schema_.add("prefill.slice_us", &cost_.k5_us, 0.0, kUsMax, "k5: a slice");
+    schema_.add("prefill.sync_us", &cost_.sync_us, 0.0, kUsMax, "ranks waiting for each other");
+    schema_.add("prefill.moe_share", &cost_.moe_share, 0.0, 1.0, "of a step's time in experts");
+    schema_.add("prefill.moe_lb", &cost_.moe_balance, 1.0, 100.0,
+                "slowest expert rank over their mean");
+    schema_.add("prefill.adaptive", &prefill.is_adaptive,
+                "cut steps where it pays for all ranks (B*), not at a fixed time");
+    schema_.add("prefill.noise", &prefill.noise_sigma, 0.0, 2.0,
+                "of a step's time, deviation of its logarithm");
+    schema_.add("prefill.stall_share", &prefill.stall_share, 0.0, 1.0, "steps that stall");
+    schema_.add("prefill.stall_us", &prefill.stall_us, 0.0, kUsMax, "how long they do");
+}
+
+void FleetSettings::bind_decode() {
+    DecodeSideConfig& decode = config_.decode;
+    DecodeCost& cost = decode.policy.cost;
+    schema_.add("decode.groups", &decode.groups, 1, 100'000, "groups in lock step");
+    schema_.add("decode.ranks", &decode.ranks, 1, 1024, "cards of a group");
+    schema_.add("decode.sequences_max", &decode.sequences_max, 1, 65'536, "of a card");
+    schema_.add("decode.blocks_per_rank", &decode.blocks_per_rank, 1, std::int64_t{1} << 32,
+                "KV blocks of 128 tokens on a card");
+    schema_.add("decode.step_us", &cost.c0_us, 0.0, kUsMax, "c0: fixed cost of a step");
+    schema_.add("decode.rank_us", &cost.a0_us, 0.0, kUsMax, "a0: fixed cost of a card");
+    schema_.add("decode.sequence_us", &cost.a1_us, 0.0, kUsMax, "a1: a sequence");
+    schema_.add("decode.kv_token_us", &cost.a2_us, 0.0, kUsMax, "a2: a token of KV");
+    schema_.add("decode.row_us", &cost.verify_us, 0.0, kUsMax,
+                "s: a row of the card with most rows");
+    schema_.add("decode.moe_row_us", &cost.moe_us, 0.0, kUsMax, "m: a row of any card");
+    schema_.add("decode.moe_lb", &cost.moe_balance, 1.0, 100.0,
+                "slowest expert rank over their mean");
+    schema_.add(
+        "decode.speculation", &speculation_,
+        "SEQUENCES:ROWS:ACCEPTED a sequence and step, by sequences on the card; empty: none");
+    schema_.add("decode.accepted_sigma", &decode.accepted_sigma, 0.0, 64.0,
+                "deviation of the tokens that a sequence accepts in a step");
+    schema_.add_choice("decode.rule", &rule_, {"joint", "marginal", "split"}, "of placement");
+    schema_.add("decode.report_age_steps", &decode.report_age_steps, 0, 1000,
+                "how old the balancer's view is");
+    schema_.add("decode.noise", &decode.noise_sigma, 0.0, 2.0,
+                "of a step's time, deviation of its logarithm");
+    schema_.add("decode.per_sequence", &decode.is_per_sequence,
+                "draw acceptance for each sequence (at most 8 cards), for validation");
+}
+
+void FleetSettings::bind_kv() {
+    schema_.add("network.link_gbit_s", &config_.network.link_gbit_s, 0.001, 1e6, "of a card");
+    schema_.add("network.latency_us", &config_.network.latency_us, 0.0, kUsMax, "of a transfer");
+    schema_.add("network.token_bytes", &config_.network.token_bytes, 1, 1 << 20,
+                "block KV of a token");
+    schema_.add("network.bundle_bytes", &config_.network.bundle_bytes, 0, std::int64_t{1} << 40,
+                "handed over beside block KV");
+    PoolConfig& pool = config_.pool;
+    schema_.add("pool.enabled", &pool.is_enabled, "whether KV outlives its request");
+    schema_.add("pool.ttl_agent_s", &pool.ttl_s[0], 1.0, kSecondsMax, "life from the last use");
+    schema_.add("pool.ttl_chat_s", &pool.ttl_s[1], 1.0, kSecondsMax, "of chat");
+    schema_.add("pool.ttl_other_s", &pool.ttl_s[2], 1.0, kSecondsMax, "of other traffic");
+    schema_.add("pool.capacity_gib", &pool.capacity_gib, 0.0, 1e12,
+                "0: as much as the times to live need");
+    schema_.add("pool.window_ttl_s", &pool.window_ttl_s, 0.0, kSecondsMax,
+                "life of the sliding-window state, without which 128 tokens are replayed");
+    schema_.add("pool.read_us", &pool.read_us, 0.0, kUsMax, "until the first byte");
+    schema_.add("pool.read_gib_s_per_card", &pool.read_gib_s_per_card, 1e-6, 1e6,
+                "what the store gives, a card of the fleet");
+    schema_.add("pool.persists_output", &pool.is_output_persisted, "answers are kept as well");
+}
+
+void FleetSettings::bind_workload() {
+    WorkloadConfig& workload = config_.workload;
+    schema_.add_choice("workload.source", &source_, {"sessions", "trace"},
+                       "generated sessions (tables agent and chat), or a recorded trace");
+    schema_.add("workload.rate", &workload.rate, 0.0, 1e9,
+                "sessions: requests a second; 0: what makes `load`");
+    schema_.add("workload.load", &workload.load, 0.001, 10.0,
+                "sessions: part of the balanced bound of the busier side");
+    schema_.add("workload.burst", &workload.burst, 1.0, 2.0,
+                "sessions: rate of busy times over the mean; 1: Poisson");
+    schema_.add("workload.burst_s", &workload.burst_s, 0.001, kSecondsMax,
+                "mean length of a busy or a quiet time");
+    schema_.add("workload.context_tokens_max", &workload.context_tokens_max, 256, 1 << 20,
+                "sessions: of a prompt");
+    schema_.add("workload.trace", &workload.trace, "file of Mooncake's or the agentic format");
+    schema_.add("workload.trace_clones", &workload.trace_clones, 1, 10'000,
+                "copies of the trace that share nothing");
+    schema_.add("workload.trace_spread_s", &workload.trace_spread_s, 0.0, kSecondsMax,
+                "in which copies, or conversations, begin");
+    schema_.add_choice("workload.trace_traffic", &trace_traffic_, {"agent", "chat", "other"},
+                       "what the trace counts as");
+    bind_sessions("agent", workload.sessions[0]);
+    bind_sessions("chat", workload.sessions[1]);
+}
+
+void FleetSettings::bind_sessions(const std::string& table, SessionConfig& session) {
+    const auto tokens = [&](const char* name, double* value, const char* help) {
+        schema_.add(table + "." + name, value, 0.0, kTokensMax, help);
+    };
+    const auto sigma = [&](const char* name, double* value) {
+        schema_.add(table + "." + name, value, 0.0, 5.0, "deviation of its logarithm");
+    };
+    schema_.add(table + ".share", &session.share, 0.0, 1e6,
+                "of requests, in proportion to the other table's");
+    tokens("prefix_tokens", &session.prefix_tokens, "that all sessions begin with");
+    tokens("first_tokens", &session.first_tokens, "of the first call behind it, median");
+    sigma("first_sigma", &session.first_sigma);
+    tokens("added_tokens", &session.added_tokens, "that a call adds, median");
+    sigma("added_sigma", &session.added_sigma);
+    tokens("output_tokens", &session.output_tokens, "of an answer, median");
+    sigma("output_sigma", &session.output_sigma);
+    schema_.add(table + ".calls", &session.calls_median, 1.0, 1e5, "of a session, median");
+    sigma("calls_sigma", &session.calls_sigma);
+    schema_.add(table + ".calls_max", &session.calls_max, 1, 100'000, "of a session");
+    schema_.add(table + ".gap_s", &session.gap_s, 0.0, kSecondsMax, "between calls, median");
+    sigma("gap_sigma", &session.gap_sigma);
+    schema_.add(table + ".pause_share", &session.pause_share, 0.0, 1.0, "of gaps that are pauses");
+    schema_.add(table + ".pause_s", &session.pause_s, 0.0, kSecondsMax, "pauses, median");
+    sigma("pause_sigma", &session.pause_sigma);
+    tokens("compact_tokens", &session.compact_tokens,
+           "of context, at which a session cuts it back; 0: never");
+    tokens("compacted_tokens", &session.compacted_tokens, "of context behind that");
+}
+
+Result<FleetConfig> FleetSettings::config() const {
+    FleetConfig config = config_;
+    config.seed = static_cast<std::uint64_t>(seed_);
+    config.workload.source = source_ == "trace" ? WorkloadSource::trace : WorkloadSource::sessions;
+    config.workload.trace_traffic = trace_traffic_ == "agent"  ? Traffic::agent
+                                    : trace_traffic_ == "chat" ? Traffic::chat
+                                                               : Traffic::other;
+    config.decode.policy.rule = rule_ == "split"      ? DecodeRule::split
+                                : rule_ == "marginal" ? DecodeRule::marginal
+                                                      : DecodeRule::joint;
+    FATHOM_ASSIGN(config.decode.speculation, parse_speculation(speculation_));
+    config.prefill.policy.costs.fill(cost_);
+    FATHOM_RETURN_IF_ERROR(check_fleet(config));
+    return config;
+}
+
+}  // namespace fathom

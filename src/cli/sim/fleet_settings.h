@@ -1,0 +1,51 @@
+// The keys of a fleet's configuration file (docs/simulator.md): each is bound to a field of a
+// FleetConfig that holds a preset's value.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/config.h"
+#include "base/result.h"
+#include "sim/fleet/fleet_config.h"
+
+namespace fathom {
+
+class FleetSettings {
+  public:
+    explicit FleetSettings(const FleetConfig& preset);
+    FleetSettings(const FleetSettings&) = delete;
+    FleetSettings& operator=(const FleetSettings&) = delete;
+
+    ConfigSchema& schema() { return schema_; }
+    static const std::vector<std::string>& tables();
+    const std::string& preset() const { return config_.preset; }
+    // What the keys say. invalid_argument names key, value and expectation.
+    Result<FleetConfig> config() const;
+
+  private:
+    void bind_run();
+    void bind_prefill();
+    void bind_decode();
+    void bind_kv();
+    void bind_workload();
+    void bind_sessions(const std::string& table, SessionConfig& session);
+
+    FleetConfig config_;
+    ConfigSchema schema_;
+    // Spelled differently in a file than in the structs.
+    std::int64_t seed_ = 1;
+    std::string source_, trace_traffic_, rule_;
+    std::vector<std::string> speculation_;
+    PrefillCost cost_;
+};
+
+// A finite number and nothing else.
+std::optional<double> fleet_number(std::string_view text);
+// "16:5.4:3.256": sequences a rank, rows and accepted tokens of each in a step. Sequences must
+// rise.
+Result<std::vector<SpeculationPoint>> parse_speculation(const std::vector<std::string>& points);
+
+}  // namespace fathom

@@ -1,0 +1,138 @@
+#include "cli/sim/run.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/sim/fleet_report.h"
+#include "cli/sim/fleet_settings.h"
+#include "cli/sim/sweep.h"
+#include "sim/fleet/fleet.h"
+
+namespace fathom {
+namespace {
+
+FleetResult small_run() {
+    auto preset = fleet_preset("one-box");
+    EXPECT_TRUE(preset.ok());
+    preset->duration_s = 30;
+    preset->warmup_s = 5;
+    auto result = run_fleet(*preset);
+    EXPECT_TRUE(result.ok());
+    return std::move(*result);
+}
+
+TEST(FleetReport, JsonHasTheFiguresAndALedgerOfAllCardTime) {
+    const FleetResult result = small_run();
+    const auto json = parse_json(fleet_json(result));
+    ASSERT_TRUE(json.ok());
+    EXPECT_EQ(json->find("preset")->as_string(), "one-box");
+    for (const char* side : {"prefill", "decode"}) {
+        double sum = 0;
+        for (const auto& [name, share] :
+             json->find("card_time")->find(side)->find("shares")->members())
+            sum += share.as_double();
+        EXPECT_NEAR(sum, 1, 1e-9) << side;
+    }
+}
+
+TEST(FleetReport, HtmlStandsAloneAndSaysWhatIsAssumed) {
+    const std::string html = fleet_html(small_run());
+    EXPECT_EQ(html.find("<script"), std::string::npos);
+    EXPECT_EQ(html.find("src="), std::string::npos);
+    EXPECT_NE(html.find("<td class=\"assumed\">"), std::string::npos);
+    EXPECT_NE(html.find("<td class=\"measured\">"), std::string::npos);
+    const auto count = [&](const char* text) {
+        int found = 0;
+        for (std::size_t at = html.find(text); at != std::string::npos;
+             at = html.find(text, at + 1))
+            ++found;
+        return found;
+    };
+    EXPECT_EQ(count("<svg"), 8);
+    EXPECT_EQ(count("http"), 8);  // the name of the language of each plot
+}
+
+TEST(FleetReport, CsvHasARowForEachInterval) {
+    const FleetResult result = small_run();
+    const std::string csv = fleet_csv(result);
+    const auto rows = static_cast<std::size_t>(std::count(csv.begin(), csv.end(), '\n'));
+    EXPECT_EQ(rows, result.series.size() + 1);
+    EXPECT_GE(result.series.size(), 239U);
+}
+
+TEST(FleetSettings, ReadsAFileOverAPreset) {
+    const auto preset = fleet_preset("16-cards");
+    ASSERT_TRUE(preset.ok());
+    FleetSettings settings(*preset);
+    const Status loaded = settings.schema().load_text(
+        "[decode]\nsequences_max = 32\nspeculation = [\"1:1:1\"]\n[chat]\nshare = 0.0\n", "t.toml");
+    ASSERT_TRUE(loaded.ok()) << loaded.message();
+    const auto config = settings.config();
+    ASSERT_TRUE(config.ok());
+    EXPECT_EQ(config->decode.sequences_max, 32);
+    EXPECT_EQ(config->decode.speculation.size(), 1U);
+    EXPECT_EQ(config->workload.sessions[1].share, 0);
+    EXPECT_EQ(config->prefill.engines, preset->prefill.engines);
+    EXPECT_EQ(config->prefill.policy.costs[3].k1_us, preset->prefill.policy.costs[3].k1_us);
+}
+
+struct Hostile {
+    const char* toml;
+    const char* message;
+};
+class HostileConfig : public testing::TestWithParam<Hostile> {};
+
+TEST_P(HostileConfig, IsRefusedByFieldValueAndLimit) {
+    const auto preset = fleet_preset("one-box");
+    ASSERT_TRUE(preset.ok());
+    FleetSettings settings(*preset);
+    Status status = settings.schema().load_text(GetParam().toml, "t.toml");
+    if (status.ok()) status = settings.config().status();
+    EXPECT_NE(status.message().find(GetParam().message), std::string::npos) << status.message();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, HostileConfig,
+    testing::Values(
+        Hostile{"[prefill]\nengines = 0\n", "prefill.engines is 0; the limits are 1..100000"},
+        Hostile{"[prefill]\nengine = 4\n", "did you mean \"prefill.engines\"?"},
+        Hostile{"[decode]\nsequences_max = 1.5\n", "decode.sequences_max must be an integer"},
+        Hostile{"[prefill]\ntoken_us = nan\n", "prefill.token_us is not a number"},
+        Hostile{"[prefill]\nmoe_lb = 0.5\n", "prefill.moe_lb is 0.5; the limits are 1..100"},
+        Hostile{"[decode]\nspeculation = [\"16:2\"]\n",
+                "decode.speculation: \"16:2\", expected SEQUENCES:ROWS:ACCEPTED"},
+        Hostile{"[decode]\nspeculation = [\"16:2:1\", \"8:2:1\"]\n", "expected more than 16"},
+        Hostile{"[sim]\nwarmup_s = 600.0\n", "sim.warmup_s: 600, expected less than"},
+        Hostile{"[workload]\nsource = \"trace\"\n", "workload.trace: empty, expected a file"},
+        Hostile{"[agent]\nshare = 0.0\n[chat]\nshare = 0.0\n", "there is no traffic"},
+        Hostile{"[agent]\ncompact_tokens = 100.0\n", "agent.compacted_tokens: 20000, expected"},
+        Hostile{"[decode]\nranks = 64\nper_sequence = true\n",
+                "64 decode cards, expected at most 8"},
+        Hostile{"[decode]\nblocks_per_rank = 10\n", "decode.blocks_per_rank: 10, expected"}));
+
+TEST(SimRun, RefusesFilesAndWordsThatItDoesNotKnow) {
+    EXPECT_EQ(run_sim_run({"/nowhere/fleet.toml"}), kExitUsage);
+    EXPECT_EQ(run_sim_run({"one-box", "--no-such-key"}), kExitUsage);
+    EXPECT_EQ(run_sim_run({"one-box", "--html", "/nowhere/x.html"}), kExitUsage);
+}
+
+TEST(SimSweep, ReadsListsAndRanges) {
+    const auto list = parse_sweep_axis("decode.rule=joint,split");
+    ASSERT_TRUE(list.ok());
+    EXPECT_EQ(list->key, "decode.rule");
+    EXPECT_EQ(list->values, (std::vector<std::string>{"joint", "split"}));
+    const auto range = parse_sweep_axis("workload.load=0.5..0.9..0.2");
+    ASSERT_TRUE(range.ok());
+    EXPECT_EQ(range->values, (std::vector<std::string>{"0.5", "0.7", "0.9"}));
+    for (const char* wrong :
+         {"workload.load", "=1", "a=", "a=1,,2", "a=1..2..0", "a=2..1..1", "a=0..1..1e-9"})
+        EXPECT_FALSE(parse_sweep_axis(wrong).ok()) << wrong;
+    EXPECT_EQ(run_sim_sweep({"one-box"}), kExitUsage);
+    EXPECT_EQ(run_sim_sweep({"one-box", "--vary", "no.key=1"}), kExitUsage);
+}
+
+}  // namespace
+}  // namespace fathom

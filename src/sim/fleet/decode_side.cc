@@ -1,0 +1,348 @@
+#include "sim/fleet/decode_side.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "sim/fleet/prefill_side.h"
+
+namespace fathom {
+namespace {
+
+constexpr std::int64_t kBlock = 128;
+
+SimTime ns_of(double us) {
+    return static_cast<SimTime>(std::llround(us * 1000));
+}
+
+struct EndsLater {
+    template <typename Sequence>
+    bool operator()(const Sequence& a, const Sequence& b) const {
+        if (a.end != b.end) return a.end > b.end;
+        return a.entry.slot > b.entry.slot;
+    }
+};
+
+}  // namespace
+
+SpeculationPoint DecodeSide::speculation_at(const DecodeSideConfig& config, double sequences) {
+    const auto& points = config.speculation;
+    if (points.empty()) return {sequences, 1, 1};
+    if (sequences <= points.front().sequences) return points.front();
+    for (std::size_t i = 1; i < points.size(); ++i) {
+        const SpeculationPoint &a = points[i - 1], &b = points[i];
+        if (sequences > b.sequences) continue;
+        const double share = (sequences - a.sequences) / (b.sequences - a.sequences);
+        return {sequences, a.rows + share * (b.rows - a.rows),
+                a.accepted + share * (b.accepted - a.accepted)};
+    }
+    return points.back();
+}
+
+double DecodeSide::bound_us_per_token(const DecodeSideConfig& config, double kv_tokens_each) {
+    const auto n = static_cast<double>(config.sequences_max);
+    const SpeculationPoint point = speculation_at(config, n);
+    const DecodeCost& cost = config.policy.cost;
+    const double rows = n * point.rows;
+    const double step_us = cost.c0_us + cost.a0_us + cost.a1_us * n +
+                           cost.a2_us * n * kv_tokens_each + cost.verify_us * rows +
+                           cost.moe_us * rows * static_cast<double>(config.ranks);
+    return step_us / (n * point.accepted);
+}
+
+DecodeSide::DecodeSide(const DecodeSideConfig& config, std::uint64_t seed, EventQueue& events,
+                       Host& host)
+    : config_(config),
+      events_(events),
+      host_(host),
+      balancer_(config.policy),
+      groups_(static_cast<std::size_t>(config.groups)) {
+    std::uint64_t entity = 0;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+        Group& group = groups_[g];
+        group.ranks.resize(static_cast<std::size_t>(config.ranks));
+        for (Rank& rank : group.ranks)
+            rank.acceptance = SimRandom(seed, entity++, SimPurpose::acceptance);
+        group.noise = SimRandom(seed, std::uint64_t{1} << 32 | g, SimPurpose::step_noise);
+        balancer_.add_group(g, group.ranks.size());
+        report(g, true);
+    }
+}
+
+void DecodeSide::place(const std::vector<DecodeRequest>& batch, std::vector<DecodePlacement>* out) {
+    const std::size_t before = out->size();
+    balancer_.place(batch, events_.now_ns() / 1000, out);
+    for (std::size_t i = before; i < out->size(); ++i) {
+        const DecodePlacement& placement = (*out)[i];
+        if (placement.rank < 0) continue;
+        Rank& rank = groups_[static_cast<std::size_t>(placement.group)]
+                         .ranks[static_cast<std::size_t>(placement.rank)];
+        rank.acked = placement.number;
+    }
+}
+
+void DecodeSide::promise(const DecodeSeat& seat, const DecodeEntry& entry) {
+    Rank& rank = groups_[seat.group].ranks[seat.rank];
+    ++rank.promised;
+    rank.promised_kv += entry.context_tokens;
+    rank.used_blocks += seat.blocks;
+    rank.growth_tokens += entry.growth_tokens;
+}
+
+void DecodeSide::adopt(const DecodeSeat& seat, const DecodeEntry& entry) {
+    Group& group = groups_[seat.group];
+    Sequence sequence;
+    sequence.entry = entry;
+    sequence.blocks = seat.blocks;
+    group.joining.emplace_back(seat.rank, sequence);
+    ++sequences_;
+    if (!group.is_stepping && !group.is_broken) {
+        close_span(group);
+        begin_step(seat.group);
+    }
+}
+
+double DecodeSide::kv_of(const Rank& rank) const {
+    return std::max(0.0, rank.base_kv + static_cast<double>(rank.running.size()) * rank.clock);
+}
+
+void DecodeSide::begin_step(std::size_t index) {
+    Group& group = groups_[index];
+    for (auto& [r, sequence] : group.joining) {
+        Rank& rank = group.ranks[r];
+        --rank.promised;
+        rank.promised_kv -= sequence.entry.context_tokens;
+        sequence.begin = rank.clock;
+        sequence.end = rank.clock + static_cast<double>(sequence.entry.left_tokens);
+        rank.base_kv += static_cast<double>(sequence.entry.context_tokens) - sequence.begin;
+        rank.running.push_back(sequence);
+        std::push_heap(rank.running.begin(), rank.running.end(), EndsLater());
+    }
+    group.joining.clear();
+    loads_.clear();
+    std::int64_t sequences = 0;
+    for (const Rank& rank : group.ranks) {
+        const auto n = static_cast<double>(rank.running.size());
+        const SpeculationPoint point = speculation_at(config_, n);
+        loads_.push_back({.sequences = static_cast<std::int64_t>(rank.running.size()),
+                          .kv_tokens = static_cast<std::int64_t>(kv_of(rank)),
+                          .verify_tokens = std::llround(n * point.rows)});
+        sequences += loads_.back().sequences;
+    }
+    if (sequences == 0) {
+        group.is_stepping = false;
+        report(index, true);
+        return;
+    }
+    const double us = decode_step_us(config_.policy.cost, loads_) *
+                      group.noise.log_normal(1, config_.noise_sigma);
+    const SimTime duration_ns = std::max<SimTime>(1, ns_of(us));
+    count_step(group, duration_ns);
+    group.is_stepping = true;
+    events_.push(events_.now_ns() + duration_ns,
+                 static_cast<std::uint32_t>(FleetEvent::decode_step),
+                 static_cast<std::uint32_t>(index), group.epoch);
+}
+
+// In integers that add up to ranks × duration. The bound has the same rows and KV on equal ranks
+// and as much of the fixed cost as the step is full.
+void DecodeSide::count_step(Group& group, SimTime duration_ns) {
+    group.step = {};
+    const DecodeCost& cost = config_.policy.cost;
+    const auto ranks = static_cast<std::int64_t>(group.ranks.size());
+    double rows = 0, longest_us = 0, most_rows = 0, sequences = 0;
+    works_us_.clear();
+    for (const DecodeLoad& load : loads_) {
+        const double us = cost.a1_us * static_cast<double>(load.sequences) +
+                          cost.a2_us * static_cast<double>(load.kv_tokens);
+        works_us_.push_back(us);
+        longest_us = std::max(longest_us, us);
+        most_rows = std::max(most_rows, static_cast<double>(load.verify_tokens));
+        rows += static_cast<double>(load.verify_tokens);
+        sequences += static_cast<double>(load.sequences);
+    }
+    const SimTime moe_ns = ns_of(cost.moe_us * rows);
+    const SimTime moe_real_ns = ns_of(cost.moe_us * rows * cost.moe_balance);
+    const SimTime slowest_ns = ns_of(longest_us + cost.verify_us * most_rows);
+    const SimTime fixed_ns = ns_of(cost.c0_us + cost.a0_us);
+    const double fill =
+        sequences / (static_cast<double>(ranks) * static_cast<double>(config_.sequences_max));
+    const SimTime bound_fixed_ns = ns_of((cost.c0_us + cost.a0_us) * std::min(1.0, fill));
+    for (std::size_t r = 0; r < loads_.size(); ++r) {
+        const double us =
+            works_us_[r] + cost.verify_us * static_cast<double>(loads_[r].verify_tokens);
+        group.step.add(CardTime::work, ns_of(us) + moe_ns + bound_fixed_ns);
+        group.step.add(CardTime::dp_imbalance, slowest_ns - ns_of(us));
+        rank_us_ += us;
+        max_us_ += static_cast<double>(slowest_ns) / 1000;
+    }
+    group.step.add(CardTime::moe_imbalance, ranks * (moe_real_ns - moe_ns));
+    group.step.add(CardTime::step_fixed, ranks * (fixed_ns - bound_fixed_ns));
+    group.step.add(CardTime::noise, ranks * (duration_ns - slowest_ns - fixed_ns - moe_real_ns));
+    group.step.total_ns = ranks * duration_ns;
+    step_ns_ += ranks * duration_ns;
+    sequence_steps_ += sequences;
+    rank_steps_ += static_cast<double>(ranks);
+}
+
+void DecodeSide::on_step(std::size_t index, std::uint32_t epoch) {
+    Group& group = groups_[index];
+    if (group.epoch != epoch) return;
+    if (group.span_ns >= count_from_ns_) ledger_.add(group.step);
+    group.span_ns = events_.now_ns();
+    ++steps_;
+    ++group.step_number;
+    for (Rank& rank : group.ranks) {
+        if (rank.running.empty()) continue;
+        advance(rank);
+        finish(rank);
+    }
+    report(index, false);
+    begin_step(index);
+}
+
+void DecodeSide::advance(Rank& rank) {
+    const auto n = static_cast<double>(rank.running.size());
+    const double mean = speculation_at(config_, n).accepted;
+    const double most = 1 + std::max(0.0, speculation_at(config_, n).rows - 1);
+    if (!config_.is_per_sequence) {
+        const double sum =
+            n * mean + std::sqrt(n) * config_.accepted_sigma * rank.acceptance.normal();
+        rank.clock += std::clamp(sum / n, std::min(1.0, mean), std::max(most, mean));
+        return;
+    }
+    // Each goes on by its own number; the clock by one step's mean, and ends move against it.
+    for (Sequence& sequence : rank.running) {
+        const double drawn = std::round(mean + config_.accepted_sigma * rank.acceptance.normal());
+        const double accepted = std::clamp(drawn, 1.0, std::max(1.0, 2 * mean - 1));
+        sequence.end -= accepted - mean;
+        sequence.begin -= accepted - mean;
+        rank.base_kv += accepted - mean;
+    }
+    rank.clock += mean;
+    std::make_heap(rank.running.begin(), rank.running.end(), EndsLater());
+}
+
+void DecodeSide::finish(Rank& rank) {
+    while (!rank.running.empty() && rank.running.front().end <= rank.clock) {
+        std::pop_heap(rank.running.begin(), rank.running.end(), EndsLater());
+        const Sequence sequence = rank.running.back();
+        rank.running.pop_back();
+        rank.base_kv -= static_cast<double>(sequence.entry.context_tokens) - sequence.begin;
+        rank.used_blocks -= sequence.blocks;
+        rank.growth_tokens -= sequence.entry.growth_tokens;
+        generated_tokens_ += sequence.entry.left_tokens;
+        --sequences_;
+        host_.decoded(sequence.entry.slot);
+    }
+    // An empty rank starts anew: no error of sums outlives its sequences.
+    if (rank.running.empty()) rank.clock = rank.base_kv = 0;
+}
+
+DecodeRankReport DecodeSide::report_of(const Group& group, const Rank& rank) const {
+    return {.acked = rank.acked,
+            .is_live = !group.is_broken,
+            .sequences = static_cast<std::int64_t>(rank.running.size()) + rank.promised,
+            .kv_tokens = static_cast<std::int64_t>(kv_of(rank)) + rank.promised_kv,
+            .free_blocks = std::max<std::int64_t>(0, config_.blocks_per_rank - rank.used_blocks),
+            .total_blocks = config_.blocks_per_rank,
+            .growth_tokens = rank.growth_tokens,
+            .sequences_max = config_.sequences_max,
+            .step = group.step_number};
+}
+
+// The balancer sees what a step left `report_age_steps` steps later; a group at rest at once.
+void DecodeSide::report(std::size_t index, bool is_now) {
+    Group& group = groups_[index];
+    std::vector<DecodeRankReport> reports;
+    if (!group.reports.empty() &&
+        static_cast<std::int64_t>(group.reports.size()) > config_.report_age_steps) {
+        reports = std::move(group.reports.front());
+        group.reports.pop_front();
+    }
+    reports.clear();
+    for (const Rank& rank : group.ranks)
+        reports.push_back(report_of(group, rank));
+    group.reports.push_back(std::move(reports));
+    if (is_now) {
+        while (group.reports.size() > 1)
+            group.reports.pop_front();
+    } else if (static_cast<std::int64_t>(group.reports.size()) <= config_.report_age_steps) {
+        return;
+    }
+    const std::int64_t now_us = events_.now_ns() / 1000;
+    for (std::size_t r = 0; r < group.ranks.size(); ++r)
+        (void)balancer_.report(index, r, group.reports.front()[r], now_us);
+}
+
+void DecodeSide::break_down(std::size_t index) {
+    Group& group = groups_[index];
+    if (group.is_broken) return;
+    close_span(group);
+    group.is_broken = true;
+    group.is_stepping = false;
+    ++group.epoch;
+    ++group.step_number;
+    for (auto& [r, sequence] : group.joining) {
+        --sequences_;
+        host_.lost(sequence.entry.slot, 0);
+    }
+    group.joining.clear();
+    for (Rank& rank : group.ranks) {
+        for (const Sequence& sequence : rank.running) {
+            const auto done = static_cast<std::int64_t>(rank.clock - sequence.begin);
+            const std::int64_t generated =
+                std::clamp<std::int64_t>(done, 0, sequence.entry.left_tokens - 1);
+            generated_tokens_ += generated;
+            --sequences_;
+            host_.lost(sequence.entry.slot, generated);
+        }
+        rank.running.clear();
+        rank.clock = rank.base_kv = 0;
+        rank.promised = rank.promised_kv = rank.used_blocks = rank.growth_tokens = 0;
+    }
+    report(index, true);
+}
+
+void DecodeSide::repair(std::size_t index) {
+    Group& group = groups_[index];
+    close_span(group);
+    group.is_broken = false;
+    ++group.step_number;
+    report(index, true);
+}
+
+void DecodeSide::close_span(Group& group) {
+    const SimTime card_ns =
+        (events_.now_ns() - group.span_ns) * static_cast<std::int64_t>(group.ranks.size());
+    if (group.span_ns >= count_from_ns_) {
+        const CardTime kind = group.is_broken     ? CardTime::failed
+                              : group.is_stepping ? CardTime::redone
+                                                  : CardTime::idle;
+        ledger_.add(kind, card_ns);
+        ledger_.total_ns += card_ns;
+    }
+    group.span_ns = events_.now_ns();
+}
+
+void DecodeSide::count_from(SimTime from_ns) {
+    count_from_ns_ = from_ns;
+    ledger_ = {};
+    for (Group& group : groups_)
+        if (!group.is_stepping) group.span_ns = from_ns;
+}
+
+void DecodeSide::close_spans() {
+    for (Group& group : groups_)
+        if (!group.is_stepping) close_span(group);
+}
+
+std::int64_t DecodeSide::used_blocks() const {
+    std::int64_t sum = 0;
+    for (const Group& group : groups_)
+        for (const Rank& rank : group.ranks)
+            sum += rank.used_blocks;
+    return sum;
+}
+
+}  // namespace fathom

@@ -1,0 +1,125 @@
+// The decode groups of a simulated fleet. Placement is the policy's own (policy/decode_balancer.h);
+// a step takes what its formula says, by the slowest rank.
+//
+// A rank costs the same however many sequences it has: it knows how many there are, their KV as a
+// sum, and a clock of accepted tokens that each of them has advanced by. A sequence that comes with
+// f tokens to go ends when the clock has gone on by f, so a heap of ends is all that is kept. With
+// `is_per_sequence` acceptance is drawn for every sequence of its own instead, to see what the
+// shortcut costs.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "policy/decode_balancer.h"
+#include "sim/event_queue.h"
+#include "sim/fleet/fleet_config.h"
+#include "sim/fleet/fleet_result.h"
+#include "sim/sim_random.h"
+
+namespace fathom {
+
+struct DecodeSeat {
+    std::size_t group = 0, rank = 0;
+    std::int64_t blocks = 0;
+};
+struct DecodeEntry {
+    std::uint32_t slot = 0;           // the caller's name for the request
+    std::int64_t context_tokens = 0;  // prompt
+    std::int64_t left_tokens = 0;     // to generate, >= 1
+    std::int64_t growth_tokens = 0;   // what the balancer was told
+};
+
+class DecodeSide {
+  public:
+    class Host {
+      public:
+        virtual ~Host() = default;
+        virtual void decoded(std::uint32_t slot) = 0;
+        // Its group broke down after it had generated so many tokens here.
+        virtual void lost(std::uint32_t slot, std::int64_t generated) = 0;
+    };
+    DecodeSide(const DecodeSideConfig& config, std::uint64_t seed, EventQueue& events, Host& host);
+
+    // The balancer's answers to a batch. The caller promises each that was placed.
+    void place(const std::vector<DecodeRequest>& batch, std::vector<DecodePlacement>* out);
+    // It holds its blocks from now until it ends.
+    void promise(const DecodeSeat& seat, const DecodeEntry& entry);
+    // A placed sequence has arrived. It joins the group's next step.
+    void adopt(const DecodeSeat& seat, const DecodeEntry& entry);
+    // Grows when the group breaks down: what was promised before must not be adopted.
+    std::uint32_t epoch(std::size_t group) const { return groups_[group].epoch; }
+    void on_step(std::size_t group, std::uint32_t epoch);
+    void break_down(std::size_t group);
+    void repair(std::size_t group);
+
+    void count_from(SimTime from_ns);
+    void close_spans();
+
+    std::int64_t sequences() const { return sequences_; }
+    std::int64_t used_blocks() const;
+    std::int64_t generated_tokens() const { return generated_tokens_; }
+    const CardLedger& ledger() const { return ledger_; }
+    std::int64_t steps() const { return steps_; }
+    std::int64_t step_ns() const { return step_ns_; }
+    double rank_us() const { return rank_us_; }
+    double max_us() const { return max_us_; }
+    double sequence_steps() const { return sequence_steps_; }
+    double rank_steps() const { return rank_steps_; }
+    std::uint64_t decision_hash() { return balancer_.log().hash(); }
+    // Rows and accepted tokens of a sequence and step at so many sequences a rank.
+    static SpeculationPoint speculation_at(const DecodeSideConfig& config, double sequences);
+    // Card-time of a token at full, equal ranks: the bound's.
+    static double bound_us_per_token(const DecodeSideConfig& config, double kv_tokens_each);
+
+  private:
+    struct Sequence {
+        double end = 0;  // on the rank's clock
+        DecodeEntry entry;
+        double begin = 0;
+        std::int64_t blocks = 0;
+    };
+    struct Rank {
+        std::vector<Sequence> running;  // a heap, the next to end on top
+        double clock = 0;
+        double base_kv = 0;  // Σ (context − begin): KV is that + running · clock
+        std::int64_t promised = 0, promised_kv = 0;  // placed and not here yet
+        std::int64_t used_blocks = 0, growth_tokens = 0, acked = 0;
+        SimRandom acceptance;
+    };
+    struct Group {
+        std::vector<Rank> ranks;
+        std::vector<std::pair<std::size_t, Sequence>> joining;
+        std::deque<std::vector<DecodeRankReport>> reports;  // oldest first
+        SimRandom noise;
+        std::uint32_t epoch = 1;
+        std::int64_t step_number = 0;
+        bool is_stepping = false, is_broken = false;
+        SimTime span_ns = 0;
+        CardLedger step;
+    };
+
+    void begin_step(std::size_t group);
+    void advance(Rank& rank);
+    void finish(Rank& rank);
+    void count_step(Group& group, SimTime duration_ns);
+    void report(std::size_t group, bool is_now);
+    DecodeRankReport report_of(const Group& group, const Rank& rank) const;
+    void close_span(Group& group);
+    double kv_of(const Rank& rank) const;
+
+    DecodeSideConfig config_;
+    EventQueue& events_;
+    Host& host_;
+    DecodeBalancer balancer_;
+    std::vector<Group> groups_;
+    SimTime count_from_ns_ = 0;
+    CardLedger ledger_;
+    std::int64_t sequences_ = 0, generated_tokens_ = 0, steps_ = 0, step_ns_ = 0;
+    double rank_us_ = 0, max_us_ = 0, sequence_steps_ = 0, rank_steps_ = 0;
+    std::vector<DecodeLoad> loads_;
+    std::vector<double> works_us_;
+};
+
+}  // namespace fathom

@@ -1,0 +1,648 @@
+#include "sim/fleet/fleet.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "sim/fleet/decode_side.h"
+#include "sim/fleet/kv_model.h"
+#include "sim/fleet/prefill_side.h"
+#include "sim/fleet/workload.h"
+
+namespace fathom {
+namespace {
+
+constexpr std::int64_t kBlock = 128;
+constexpr std::int64_t kBookCalls = 200'000;
+constexpr SimTime kPollNs = 200'000'000;
+constexpr SimTime kPlaceNs = 5'000'000;
+constexpr std::size_t kPlaceMax = 256;  // of those that wait, in one tick
+constexpr int kSamples = 240;
+constexpr double kFirstOutputGuess = 400;  // until requests have ended
+
+struct Request {
+    Arrival arrival;  // after a breakdown with what was generated as part of the prompt
+    std::int64_t hit_tokens = 0;
+    PrefillWork work;
+    std::uint64_t serial = 0;
+    std::uint32_t attempt = 0;
+    bool in_use = false, is_counted = false, is_redone = false, has_first_token = false;
+    bool is_granted = false;
+    std::int64_t first_input_tokens = 0, output_tokens = 0;  // as they came
+    SimTime arrived_ns = 0, granted_ns = 0, first_token_ns = 0;
+    std::size_t engine = 0, rank = 0;
+    std::int64_t blocks = 0;
+    DecodeSeat seat;
+    DecodeEntry entry;
+    std::uint32_t group_epoch = 0;
+    bool is_placed = false;
+};
+
+class Fleet : private PrefillSide::Host, private DecodeSide::Host {
+  public:
+    Fleet(const FleetConfig& config, std::unique_ptr<Workload> workload, const WorkloadMeans& means,
+          double rate)
+        : config_(config),
+          workload_(std::move(workload)),
+          kv_(config, rate * (means.input_tokens - means.hit_tokens + means.output_tokens) *
+                          static_cast<double>(config.network.token_bytes)),
+          prefill_(config.prefill, config.seed, events_, *this),
+          decode_(config.decode, config.seed, events_, *this),
+          end_ns_(static_cast<SimTime>(config.duration_s * 1e9)),
+          given_up_ns_(20 * end_ns_ + SimTime{24} * 3600 * 1'000'000'000),
+          warmup_ns_(static_cast<SimTime>(config.warmup_s * 1e9)) {
+        result_.config = config;
+        result_.rate = rate;
+        for (std::int64_t e = 0; e < config.prefill.engines; ++e)
+            engine_ports_.push_back(kv_.make_port(config.prefill.ranks));
+        for (std::int64_t r = 0; r < config.decode_cards(); ++r)
+            rank_ports_.push_back(kv_.make_port(1));
+        for (std::size_t i = 0; i < kTrafficKinds; ++i) {
+            outputs_[i].mean = means.output_tokens > 0 ? means.output_tokens : kFirstOutputGuess;
+            outputs_[i].p90 =
+                means.output_p90_tokens > 0 ? means.output_p90_tokens : 2.5 * outputs_[i].mean;
+        }
+    }
+
+    Result<FleetResult> run(const FleetHooks& hooks) {
+        FATHOM_RETURN_IF_ERROR(fetch_arrival());
+        push(kPollNs, FleetEvent::prefill_poll);
+        push(sample_ns(1), FleetEvent::sample);
+        plan_failures();
+        SimEvent event;
+        while (!is_over() && events_.pop(event)) {
+            if (event.time_ns >= (config_.runs_out ? given_up_ns_ : end_ns_)) break;
+            if (!has_warmed_up_ && event.time_ns >= warmup_ns_) begin_counting();
+            hash_.add(static_cast<std::uint64_t>(event.time_ns) << 4 ^ event.kind);
+            hash_.add(static_cast<std::uint64_t>(event.subject));
+            FATHOM_RETURN_IF_ERROR(handle(event));
+            if ((++result_.totals.events & 0xffff) == 0 && hooks.progress &&
+                !hooks.progress(static_cast<double>(event.time_ns) / 1e9, config_.duration_s))
+                return error(StatusCode::cancelled, "the run was interrupted");
+        }
+        finish();
+        return std::move(result_);
+    }
+
+  private:
+    struct OutputGuess {
+        double mean = 0, p90 = 0;
+    };
+
+    // Where the counters that the sides keep stood when counting began.
+    struct Marks {
+        std::int64_t prefill_step_ns = 0, decode_step_ns = 0;
+    };
+
+    void push(SimTime time_ns, FleetEvent kind, std::size_t subject = 0, std::uint32_t detail = 0) {
+        events_.push(time_ns, static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(subject),
+                     detail);
+    }
+    SimTime now_ns() const { return events_.now_ns(); }
+    SimTime sample_ns(int index) const { return end_ns_ / kSamples * index; }
+    bool is_over() const { return config_.runs_out && !has_arrival_ && in_flight_ == 0; }
+
+    Status handle(const SimEvent& event) {
+        switch (static_cast<FleetEvent>(event.kind)) {
+            case FleetEvent::arrival:
+                return on_arrival();
+            case FleetEvent::prefill_step:
+                prefill_.on_step(event.subject, event.detail);
+                return {};
+            case FleetEvent::prefill_wake:
+                prefill_.on_wake(event.subject, event.detail);
+                return {};
+            case FleetEvent::prefill_poll:
+                on_poll();
+                return {};
+            case FleetEvent::decode_step:
+                decode_.on_step(event.subject, event.detail);
+                return {};
+            case FleetEvent::place:
+                place();
+                return {};
+            case FleetEvent::adopt:
+                adopt(event.subject, event.detail);
+                return {};
+            case FleetEvent::sample:
+                sample();
+                return {};
+            case FleetEvent::break_down:
+                break_down(event.subject);
+                return {};
+            case FleetEvent::repair:
+                repair(event.subject);
+                return {};
+        }
+        return {};
+    }
+
+    // --- arrivals
+
+    Status fetch_arrival() {
+        auto more = workload_->next(next_);
+        FATHOM_RETURN_IF_ERROR(more.status());
+        has_arrival_ = *more && next_.time_ns < end_ns_;
+        if (has_arrival_) push(std::max(next_.time_ns, now_ns()), FleetEvent::arrival);
+        return {};
+    }
+
+    std::uint32_t take_slot() {
+        std::uint32_t slot = 0;
+        if (free_.empty()) {
+            slot = static_cast<std::uint32_t>(requests_.size());
+            requests_.emplace_back();
+        } else {
+            slot = free_.back();
+            free_.pop_back();
+        }
+        const std::uint32_t attempt = requests_[slot].attempt;
+        requests_[slot] = {};
+        requests_[slot].attempt = attempt + 1;  // never repeats: late events know who is meant
+        requests_[slot].in_use = true;
+        requests_[slot].serial = ++serial_;
+        ++in_flight_;
+        return slot;
+    }
+    void free_slot(std::uint32_t slot) {
+        requests_[slot].in_use = false;
+        free_.push_back(slot);
+        --in_flight_;
+    }
+    std::uint64_t id_of(std::uint32_t slot) const { return requests_[slot].serial << 32 | slot; }
+    static std::uint32_t slot_of(std::uint64_t id) { return static_cast<std::uint32_t>(id); }
+
+    Status on_arrival() {
+        const std::uint32_t slot = take_slot();
+        Request& request = requests_[slot];
+        std::swap(request.arrival, next_);
+        request.arrival.time_ns = now_ns();
+        request.arrived_ns = now_ns();
+        request.is_counted = has_warmed_up_;
+        request.first_input_tokens = request.arrival.input_tokens;
+        request.output_tokens = request.arrival.output_tokens;
+        ++result_.totals.arrived;
+        if (request.is_counted) ++result_.counted.arrived;
+        admit(slot);
+        return fetch_arrival();
+    }
+
+    void admit(std::uint32_t slot) {
+        Request& request = requests_[slot];
+        const PoolHit hit = kv_.look_up(request.arrival);
+        request.hit_tokens = hit.tokens;
+        request.work = prefill_work(request.arrival.input_tokens, hit.tokens, hit.is_window_found);
+        const PrefillAdmission admission =
+            prefill_.admit({.id = id_of(slot),
+                            .total_tokens = request.arrival.input_tokens,
+                            .hit_tokens = hit.tokens,
+                            .is_window_found = hit.is_window_found,
+                            .deadline_us = now_ns() / 1000});
+        // An idle engine may have taken it already, but it is not done before time passes.
+        if (!admission.is_accepted) {
+            ++result_.totals.rejected;
+            if (request.is_counted) ++result_.counted.rejected;
+            free_slot(slot);
+            return;
+        }
+        count_admitted(result_.totals, request, hit);
+        if (request.is_counted) count_admitted(result_.counted, request, hit);
+        if (admission.shed_id) close(*admission.shed_id);
+    }
+
+    static void count_admitted(FleetTotals& totals, const Request& request, const PoolHit& hit) {
+        const std::int64_t computed = request.work.tokens;
+        totals.input_tokens += request.arrival.input_tokens;
+        totals.hit_tokens += hit.tokens;
+        totals.replayed_tokens += computed - (request.arrival.input_tokens - hit.tokens);
+        totals.window_wanted += hit.tokens > 0 ? 1 : 0;
+        totals.window_hits += hit.is_window_found ? 1 : 0;
+        totals.computed_tokens += computed;
+    }
+
+    void close(std::uint64_t id) {
+        const Request& request = requests_[slot_of(id)];
+        ++result_.totals.closed;
+        closed_tokens_ += request.work.tokens;
+        if (request.is_counted) ++result_.counted.closed;
+        free_slot(slot_of(id));
+    }
+
+    void on_poll() {
+        closed_.clear();
+        prefill_.on_poll(&closed_);
+        for (const std::uint64_t id : closed_)
+            close(id);
+        push(now_ns() + kPollNs, FleetEvent::prefill_poll);
+    }
+
+    // --- prefill
+
+    SimTime load_kv(const PrefillGrant& grant) override {
+        const Request& request = requests_[slot_of(grant.id)];
+        result_.totals.pool_read_bytes += kv_.kv_bytes(request.work.context);
+        if (request.is_counted)
+            result_.counted.pool_read_bytes += kv_.kv_bytes(request.work.context);
+        return kv_.read(now_ns(), request.work.context, engine_ports_[grant.engine]);
+    }
+    bool is_redone(std::uint64_t id) const override { return requests_[slot_of(id)].is_redone; }
+    void granted(const PrefillGrant& grant) override {
+        Request& request = requests_[slot_of(grant.id)];
+        if (!std::exchange(request.is_granted, true)) request.granted_ns = now_ns();
+        if (grant.attempt > 1) request.is_redone = true;
+    }
+
+    void prefilled(std::uint64_t id, std::size_t engine, std::size_t rank,
+                   std::int64_t blocks) override {
+        const std::uint32_t slot = slot_of(id);
+        Request& request = requests_[slot];
+        request.engine = engine;
+        request.rank = rank;
+        request.blocks = blocks;
+        if (!request.has_first_token) {
+            request.has_first_token = true;
+            request.first_token_ns = now_ns();
+            if (request.is_counted) count_first_token(request);
+        }
+        if (request.arrival.output_tokens <= 1) {
+            prefill_.release(engine, rank, blocks);
+            finish_request(slot);
+            return;
+        }
+        to_place_.push_back(slot);
+        schedule_place();
+    }
+
+    void count_first_token(const Request& request) {
+        const double ttft_ms =
+            static_cast<double>(request.first_token_ns - request.arrived_ns) / 1e6;
+        const double queue_ms = static_cast<double>(request.granted_ns - request.arrived_ns) / 1e6;
+        for (RequestFigures* figures : figures_of(request)) {
+            figures->ttft_ms.add(ttft_ms);
+            figures->queue_ms.add(queue_ms);
+        }
+        interval_ttft_ms_.add(ttft_ms);
+    }
+
+    std::array<RequestFigures*, 3> figures_of(const Request& request) {
+        return {&result_.by_class[prefill_class(request.first_input_tokens)],
+                &result_.by_traffic[static_cast<std::size_t>(request.arrival.traffic)],
+                &result_.all};
+    }
+
+    // --- decode
+
+    void schedule_place() {
+        if (std::exchange(is_place_due_, true)) return;
+        push((now_ns() / kPlaceNs + 1) * kPlaceNs, FleetEvent::place);
+    }
+
+    void place() {
+        is_place_due_ = false;
+        batch_.clear();
+        for (std::size_t i = 0; i < std::min(to_place_.size(), kPlaceMax); ++i) {
+            const Request& request = requests_[to_place_[i]];
+            const OutputGuess& guess = outputs_[static_cast<std::size_t>(request.arrival.traffic)];
+            batch_.push_back({.id = to_place_[i],
+                              .context_tokens = request.arrival.input_tokens,
+                              .output_tokens = std::llround(guess.mean),
+                              .output_p90_tokens = std::llround(guess.p90)});
+        }
+        placements_.clear();
+        decode_.place(batch_, &placements_);
+        for (const DecodePlacement& placement : placements_) {
+            Request& request = requests_[placement.id];
+            request.is_placed = placement.rank >= 0;
+            if (request.is_placed) hand_over(static_cast<std::uint32_t>(placement.id), placement);
+        }
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < to_place_.size(); ++i)
+            if (i >= batch_.size() || !requests_[to_place_[i]].is_placed)
+                to_place_[kept++] = to_place_[i];
+        to_place_.resize(kept);
+        if (!to_place_.empty()) schedule_place();
+    }
+
+    void hand_over(std::uint32_t slot, const DecodePlacement& placement) {
+        Request& request = requests_[slot];
+        const Arrival& arrival = request.arrival;
+        request.seat.group = static_cast<std::size_t>(placement.group);
+        request.seat.rank = static_cast<std::size_t>(placement.rank);
+        request.seat.blocks = (arrival.input_tokens + arrival.output_tokens + kBlock - 1) / kBlock;
+        const OutputGuess& guess = outputs_[static_cast<std::size_t>(arrival.traffic)];
+        request.entry = {.slot = slot,
+                         .context_tokens = arrival.input_tokens,
+                         .left_tokens = arrival.output_tokens - 1,
+                         .growth_tokens = std::llround(guess.p90)};
+        decode_.promise(request.seat, request.entry);
+        request.group_epoch = decode_.epoch(request.seat.group);
+        const std::int64_t bytes =
+            kv_.kv_bytes(arrival.input_tokens) + config_.network.bundle_bytes;
+        result_.totals.handoff_bytes += bytes;
+        if (request.is_counted) result_.counted.handoff_bytes += bytes;
+        Link& port =
+            rank_ports_[request.seat.group * static_cast<std::size_t>(config_.decode.ranks) +
+                        request.seat.rank];
+        const SimTime there_ns = std::max(port.pass(now_ns(), bytes),
+                                          engine_ports_[request.engine].pass(now_ns(), bytes));
+        push(there_ns + kv_.latency_ns(), FleetEvent::adopt, slot, request.attempt);
+    }
+
+    void adopt(std::uint32_t slot, std::uint32_t attempt) {
+        Request& request = requests_[slot];
+        if (!request.in_use || request.attempt != attempt) return;
+        prefill_.release(request.engine, request.rank, request.blocks);
+        if (decode_.epoch(request.seat.group) != request.group_epoch) {
+            resume(slot, 0);
+            return;
+        }
+        decode_.adopt(request.seat, request.entry);
+    }
+
+    void decoded(std::uint32_t slot) override { finish_request(slot); }
+    void lost(std::uint32_t slot, std::int64_t generated) override { resume(slot, generated); }
+
+    // What was generated becomes part of the prompt; the pool has whole blocks of it.
+    void resume(std::uint32_t slot, std::int64_t generated) {
+        Request& request = requests_[slot];
+        Arrival& arrival = request.arrival;
+        ++result_.totals.resumed;
+        if (request.is_counted) ++result_.counted.resumed;
+        arrival.time_ns = now_ns();
+        if (arrival.block_tokens == 0) {
+            arrival.gap_us = 0;
+            arrival.reusable_tokens = arrival.input_tokens + generated;
+        }
+        arrival.input_tokens += generated + 1;  // the first token came from prefill
+        arrival.output_tokens = std::max<std::int64_t>(1, arrival.output_tokens - generated - 1);
+        request.serial = ++serial_;
+        ++request.attempt;
+        request.is_redone = true;
+        admit(slot);
+    }
+
+    void finish_request(std::uint32_t slot) {
+        Request& request = requests_[slot];
+        const std::int64_t written = kv_.store(request.arrival, now_ns(), request.hit_tokens);
+        ++result_.totals.finished;
+        result_.totals.output_tokens += request.output_tokens;
+        result_.totals.pool_written_bytes += written;
+        learn_output(request);
+        if (request.is_counted) {
+            ++result_.counted.finished;
+            result_.counted.output_tokens += request.output_tokens;
+            result_.counted.pool_written_bytes += written;
+            count_finished(request);
+        }
+        interval_output_ += request.output_tokens;
+        free_slot(slot);
+    }
+
+    void count_finished(const Request& request) {
+        const double decode_ms = static_cast<double>(now_ns() - request.first_token_ns) / 1e6;
+        const double e2e_ms = static_cast<double>(now_ns() - request.arrived_ns) / 1e6;
+        const double ttft_ms =
+            static_cast<double>(request.first_token_ns - request.arrived_ns) / 1e6;
+        const double tpot_ms = request.output_tokens > 1
+                                   ? decode_ms / static_cast<double>(request.output_tokens - 1)
+                                   : 0;
+        const bool is_within =
+            ttft_ms <= 1000 * config_.slo.ttft_s[prefill_class(request.first_input_tokens)] &&
+            tpot_ms <= config_.slo.tpot_ms;
+        for (RequestFigures* figures : figures_of(request)) {
+            ++figures->finished;
+            figures->within_slo += is_within ? 1 : 0;
+            figures->e2e_ms.add(e2e_ms);
+            if (request.output_tokens > 1) figures->tpot_ms.add(tpot_ms);
+        }
+    }
+
+    // What the balancers are told of outputs to come is what came so far.
+    void learn_output(const Request& request) {
+        OutputGuess& guess = outputs_[static_cast<std::size_t>(request.arrival.traffic)];
+        const auto output = static_cast<double>(request.output_tokens);
+        constexpr double kStep = 0.002;
+        guess.mean += kStep * (output - guess.mean);
+        guess.p90 += kStep * guess.mean * (output > guess.p90 ? 0.9 : -0.1);
+        guess.p90 = std::max(guess.p90, guess.mean);
+    }
+
+    // --- failures
+
+    void plan_failures() {
+        if (config_.failures.card_mtbf_h <= 0) return;
+        for (std::size_t unit = 0; unit < units(); ++unit) {
+            failures_.emplace_back(config_.seed, unit, SimPurpose::failure);
+            plan_failure(unit);
+        }
+    }
+    std::size_t units() const {
+        return static_cast<std::size_t>(config_.prefill.engines + config_.decode.groups);
+    }
+    void plan_failure(std::size_t unit) {
+        const bool is_engine = unit < static_cast<std::size_t>(config_.prefill.engines);
+        const auto cards =
+            static_cast<double>(is_engine ? config_.prefill.ranks : config_.decode.ranks);
+        const double mean_ns = config_.failures.card_mtbf_h * 3600e9 / cards;
+        push(now_ns() + static_cast<SimTime>(failures_[unit].exponential(mean_ns)),
+             FleetEvent::break_down, unit);
+    }
+    void break_down(std::size_t unit) {
+        const auto engines = static_cast<std::size_t>(config_.prefill.engines);
+        if (unit < engines)
+            prefill_.break_down(unit);
+        else
+            decode_.break_down(unit - engines);
+        push(now_ns() + static_cast<SimTime>(config_.failures.repair_s * 1e9), FleetEvent::repair,
+             unit);
+    }
+    void repair(std::size_t unit) {
+        const auto engines = static_cast<std::size_t>(config_.prefill.engines);
+        if (unit < engines)
+            prefill_.repair(unit);
+        else
+            decode_.repair(unit - engines);
+        plan_failure(unit);
+    }
+
+    // --- figures
+
+    void begin_counting() {
+        has_warmed_up_ = true;
+        prefill_.count_from(now_ns());
+        decode_.count_from(now_ns());
+        counted_from_ns_ = now_ns();
+        decode_rank_us_ = decode_.rank_us();
+        decode_max_us_ = decode_.max_us();
+        sequence_steps_ = decode_.sequence_steps();
+        rank_steps_ = decode_.rank_steps();
+    }
+
+    void sample() {
+        FleetSample sample;
+        sample.at_s = static_cast<double>(now_ns()) / 1e9;
+        const auto span_ns = static_cast<double>(now_ns() - sampled_ns_);
+        const auto use = [&](std::int64_t step_ns, std::int64_t& before, std::int64_t cards) {
+            const auto part = static_cast<double>(step_ns - std::exchange(before, step_ns));
+            return std::min(1.0, part / (span_ns * static_cast<double>(cards)));
+        };
+        sample.prefill_use =
+            use(prefill_.step_ns(), marks_.prefill_step_ns, config_.prefill_cards());
+        sample.decode_use = use(decode_.step_ns(), marks_.decode_step_ns, config_.decode_cards());
+        const std::int64_t input = result_.totals.input_tokens - interval_input_;
+        const std::int64_t hit = result_.totals.hit_tokens - interval_hit_;
+        interval_input_ += input;
+        interval_hit_ += hit;
+        if (input > 0) sample.hit_share = static_cast<double>(hit) / static_cast<double>(input);
+        sample.tokens_in_s = static_cast<double>(input) / span_ns * 1e9;
+        sample.tokens_out_s =
+            static_cast<double>(std::exchange(interval_output_, 0)) / span_ns * 1e9;
+        sample.ttft_p50_ms = interval_ttft_ms_.percentile(0.5);
+        sample.ttft_p99_ms = interval_ttft_ms_.percentile(0.99);
+        interval_ttft_ms_ = {};
+        sample.waiting = prefill_.waiting();
+        sample.decoding = decode_.sequences();
+        sampled_ns_ = now_ns();
+        result_.series.push_back(sample);
+        if (now_ns() < end_ns_) push(now_ns() + sample_ns(1), FleetEvent::sample);
+    }
+
+    void finish() {
+        prefill_.close_spans();
+        decode_.close_spans();
+        FleetTotals& totals = result_.totals;
+        totals.in_flight = in_flight_;
+        totals.prefill_steps = prefill_.steps();
+        totals.decode_steps = decode_.steps();
+        totals.redone_tokens = prefill_.redone_tokens();
+        result_.measured_s = static_cast<double>(now_ns() - counted_from_ns_) / 1e9;
+        result_.prefill = prefill_.ledger();
+        result_.decode = decode_.ledger();
+        result_.counted.decode_rank_us = decode_.rank_us() - decode_rank_us_;
+        result_.counted.decode_max_us = decode_.max_us() - decode_max_us_;
+        result_.counted.decode_sequence_steps = decode_.sequence_steps() - sequence_steps_;
+        result_.counted.decode_rank_steps = decode_.rank_steps() - rank_steps_;
+        result_.prefill_decisions = prefill_.decision_hash();
+        result_.decode_decisions = decode_.decision_hash();
+        if (result_.rate == 0)
+            result_.rate = static_cast<double>(totals.arrived) * 1e9 /
+                           static_cast<double>(std::max<SimTime>(1, now_ns()));
+        hash_.add(result_.prefill_decisions).add(result_.decode_decisions);
+        hash_.add(totals.events).add(totals.finished).add(totals.output_tokens);
+        result_.hash = hash_.value();
+        check_conservation();
+    }
+
+    void check_conservation() {
+        const FleetTotals& totals = result_.totals;
+        const auto expect = [&](const char* what, std::int64_t got, std::int64_t wanted) {
+            if (got != wanted)
+                result_.violations.push_back(
+                    fmt::format("{}: {} and {} should be equal", what, got, wanted));
+        };
+        expect("requests arrived, and rejected + closed + finished + in flight", totals.arrived,
+               totals.rejected + totals.closed + totals.finished + totals.in_flight);
+        expect("card-time of prefill, and the sum of its parts", result_.prefill.total_ns,
+               result_.prefill.sum_ns());
+        expect("card-time of decode, and the sum of its parts", result_.decode.total_ns,
+               result_.decode.sum_ns());
+        if (config_.failures.card_mtbf_h <= 0) {
+            std::int64_t queued = 0;
+            for (const Request& request : requests_)
+                if (request.in_use && !request.is_granted) queued += request.work.tokens;
+            expect(
+                "tokens to compute, and computed + granted + queued + closed",
+                totals.computed_tokens,
+                prefill_.computed_tokens() + prefill_.pending_tokens() + queued + closed_tokens_);
+        }
+        if (totals.in_flight == 0) {
+            expect("blocks in use on prefill engines when nothing is in flight, and none",
+                   prefill_.used_blocks(), 0);
+            expect("blocks in use on decode ranks when nothing is in flight, and none",
+                   decode_.used_blocks(), 0);
+            expect("output tokens, and those of prefill + decode", totals.output_tokens,
+                   decode_.generated_tokens() + totals.finished + resumed_first_tokens());
+        }
+    }
+    // Every resumption makes one more first token at prefill.
+    std::int64_t resumed_first_tokens() const { return result_.totals.resumed; }
+
+    FleetConfig config_;
+    EventQueue events_;
+    std::unique_ptr<Workload> workload_;
+    KvModel kv_;
+    PrefillSide prefill_;
+    DecodeSide decode_;
+    std::vector<Link> engine_ports_, rank_ports_;
+    SimTime end_ns_, given_up_ns_, warmup_ns_;
+    SimTime counted_from_ns_ = 0, sampled_ns_ = 0;
+    bool has_warmed_up_ = false, has_arrival_ = false, is_place_due_ = false;
+    Arrival next_;
+    std::vector<Request> requests_;
+    std::vector<std::uint32_t> free_, to_place_;
+    std::uint64_t serial_ = 0;
+    std::int64_t in_flight_ = 0, closed_tokens_ = 0;
+    std::array<OutputGuess, kTrafficKinds> outputs_;
+    std::vector<SimRandom> failures_;
+    std::vector<DecodeRequest> batch_;
+    std::vector<DecodePlacement> placements_;
+    std::vector<std::uint64_t> closed_;
+    Marks marks_;
+    LogHistogram interval_ttft_ms_;
+    std::int64_t interval_input_ = 0, interval_hit_ = 0, interval_output_ = 0;
+    double decode_rank_us_ = 0, decode_max_us_ = 0, sequence_steps_ = 0, rank_steps_ = 0;
+    Digest hash_;
+    FleetResult result_;
+};
+
+// Requests a second that make `load` of the balanced bound of the busier side.
+double rate_for_load(const FleetConfig& config, const std::vector<SessionCall>& book,
+                     const WorkloadMeans& means) {
+    PrefillCost even = config.prefill.policy.costs[0];
+    even.moe_balance = 1;
+    double prefill_us = 0;
+    for (const SessionCall& call : book) {
+        const double ttl_us = config.pool.ttl_s[static_cast<std::size_t>(call.traffic)] * 1e6;
+        const std::int64_t hit = !config.pool.is_enabled                      ? 0
+                                 : static_cast<double>(call.gap_us) <= ttl_us ? call.reusable_tokens
+                                                                              : call.shared_tokens;
+        const bool has_window = static_cast<double>(call.gap_us) <= config.pool.window_ttl_s * 1e6;
+        const PrefillWork work = prefill_work(call.input_tokens, hit, has_window);
+        prefill_us += even.request_us(work.context, work.tokens, true);
+    }
+    prefill_us /= static_cast<double>(book.size());
+    // A full step's share of what it costs to begin one.
+    const double tau_us = config.prefill.policy.tau_us[0];
+    prefill_us *= 1 + even.fixed_us() / tau_us;
+    const double decode_us =
+        means.output_tokens * DecodeSide::bound_us_per_token(config.decode, means.input_tokens);
+    const double prefill_rate = static_cast<double>(config.prefill_cards()) * 1e6 / prefill_us;
+    const double decode_rate = static_cast<double>(config.decode_cards()) * 1e6 / decode_us;
+    return config.workload.load * std::min(prefill_rate, decode_rate);
+}
+
+}  // namespace
+
+Result<FleetResult> run_fleet(const FleetConfig& config, const FleetHooks& hooks) {
+    FATHOM_RETURN_IF_ERROR(check_fleet(config));
+    std::unique_ptr<Workload> workload;
+    WorkloadMeans means;
+    double rate = 0;
+    if (config.workload.source == WorkloadSource::sessions) {
+        std::vector<SessionCall> book =
+            write_session_book(config.workload, config.seed, kBookCalls);
+        means = session_means(book, config.pool);
+        rate = config.workload.rate > 0 ? config.workload.rate : rate_for_load(config, book, means);
+        workload = make_session_workload(config.workload, config.seed, std::move(book), rate);
+    } else {
+        FATHOM_ASSIGN(workload, open_trace_workload(config.workload, config.seed));
+    }
+    const auto fleet = std::make_unique<Fleet>(config, std::move(workload), means, rate);
+    return fleet->run(hooks);
+}
+
+}  // namespace fathom

@@ -1,0 +1,217 @@
+#include "sim/fleet/fleet_config.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace fathom {
+namespace {
+
+// A calling program's sessions: long, quick, and cut back when their context is full.
+SessionConfig agent_sessions() {
+    SessionConfig agent;
+    agent.share = 0.7;
+    agent.prefix_tokens = 12'000;
+    agent.first_tokens = 3'000;
+    agent.first_sigma = 1.0;
+    agent.added_tokens = 900;
+    agent.added_sigma = 1.0;
+    agent.output_tokens = 1'400;
+    agent.output_sigma = 1.0;
+    agent.calls_median = 60;
+    agent.calls_sigma = 0.8;
+    agent.calls_max = 400;
+    agent.gap_s = 8;
+    agent.gap_sigma = 1.2;
+    agent.pause_share = 0.012;
+    agent.pause_s = 1'500;
+    agent.pause_sigma = 1.6;
+    agent.compact_tokens = 160'000;
+    agent.compacted_tokens = 20'000;
+    return agent;
+}
+
+// People: few turns, and some come back after days.
+SessionConfig chat_sessions() {
+    SessionConfig chat;
+    chat.share = 0.3;
+    chat.prefix_tokens = 2'500;
+    chat.first_tokens = 300;
+    chat.first_sigma = 1.2;
+    chat.added_tokens = 100;
+    chat.added_sigma = 1.2;
+    chat.output_tokens = 500;
+    chat.output_sigma = 0.8;
+    chat.calls_median = 5;
+    chat.calls_sigma = 0.9;
+    chat.calls_max = 30;
+    chat.gap_s = 60;
+    chat.gap_sigma = 1.2;
+    chat.pause_share = 0.1;
+    chat.pause_s = 72'000;
+    chat.pause_sigma = 1.5;
+    return chat;
+}
+
+// 60,000 tokens a second and card without hits, 1.5 million with: the public figures.
+PrefillCost public_prefill_cost() {
+    PrefillCost cost;
+    cost.k0_us = 6'000;
+    cost.k1_us = 15;
+    cost.k2_us = 2e-5;
+    cost.k3_us = 0.6;
+    cost.k4_us = 1'500;
+    cost.k5_us = 200;
+    cost.sync_us = 500;
+    cost.moe_share = 0.4;
+    cost.moe_balance = 1.06;
+    return cost;
+}
+
+// A step of 20 ms that grows by 0.15 % a row: what the public table of variable-length
+// verification is consistent with. Of a row's 30 us, 12 are the experts'.
+void set_public_decode(DecodeSideConfig& decode) {
+    DecodeCost& cost = decode.policy.cost;
+    cost.c0_us = 17'000;
+    cost.a0_us = 500;
+    cost.a2_us = 5e-4;
+    cost.verify_us = 18;
+    cost.moe_us = 12.0 / static_cast<double>(decode.ranks);
+    cost.moe_balance = decode.ranks >= 32 ? 1.09 : 1.05;
+    decode.speculation = {{.sequences = 16, .rows = 5.40, .accepted = 3.256},
+                          {.sequences = 32, .rows = 4.77, .accepted = 3.256},
+                          {.sequences = 60, .rows = 4.39, .accepted = 3.174},
+                          {.sequences = 96, .rows = 4.07, .accepted = 3.107}};
+}
+
+struct Preset {
+    const char* name;
+    std::int64_t engines, ranks, groups, group_ranks;
+    double duration_s, warmup_s;
+};
+// 6500 cards is what the public figures of storage imply, 10000 what a cell should bear.
+constexpr Preset kPresets[] = {
+    {"one-box", 1, 4, 1, 4, 600, 120},          {"16-cards", 2, 4, 1, 8, 600, 120},
+    {"64+64", 16, 4, 1, 64, 600, 120},          {"6500-cards", 815, 4, 51, 64, 300, 60},
+    {"10000-cards", 1'250, 4, 78, 64, 300, 60},
+};
+
+Status check_sessions(const WorkloadConfig& workload) {
+    double shares = 0;
+    for (std::size_t i = 0; i < workload.sessions.size(); ++i) {
+        const SessionConfig& session = workload.sessions[i];
+        shares += session.share;
+        if (session.compact_tokens > 0 && session.compacted_tokens >= session.compact_tokens)
+            return invalid_argument(
+                "{0}.compacted_tokens: {1}, expected less than {0}.compact_tokens, {2}",
+                traffic_name(static_cast<Traffic>(i)), session.compacted_tokens,
+                session.compact_tokens);
+    }
+    if (!(shares > 0))
+        return invalid_argument("agent.share and chat.share are both 0: there is no traffic");
+    return {};
+}
+
+}  // namespace
+
+std::string_view traffic_name(Traffic traffic) {
+    constexpr std::string_view kNames[kTrafficKinds] = {"agent", "chat", "other"};
+    return kNames[static_cast<std::size_t>(traffic)];
+}
+
+std::vector<std::string> fleet_preset_names() {
+    std::vector<std::string> names;
+    for (const Preset& preset : kPresets)
+        names.emplace_back(preset.name);
+    return names;
+}
+
+Result<FleetConfig> fleet_preset(const std::string& name) {
+    for (const Preset& preset : kPresets) {
+        if (name != preset.name) continue;
+        FleetConfig config;
+        config.preset = name;
+        config.duration_s = preset.duration_s;
+        config.warmup_s = preset.warmup_s;
+        config.prefill.engines = preset.engines;
+        config.prefill.ranks = preset.ranks;
+        config.prefill.policy.costs.fill(public_prefill_cost());
+        config.decode.groups = preset.groups;
+        config.decode.ranks = preset.group_ranks;
+        config.decode.sequences_max = 192;
+        set_public_decode(config.decode);
+        config.workload.sessions = {agent_sessions(), chat_sessions()};
+        return config;
+    }
+    return error(StatusCode::not_found, "sim.preset: \"{}\" is not known; there are {}", name,
+                 fmt::join(fleet_preset_names(), ", "));
+}
+
+Status check_fleet(const FleetConfig& config) {
+    FATHOM_RETURN_IF_ERROR(config.prefill.policy.check());
+    FATHOM_RETURN_IF_ERROR(config.decode.policy.check());
+    if (!(config.warmup_s < config.duration_s))
+        return invalid_argument("sim.warmup_s: {}, expected less than sim.duration_s, {}",
+                                config.warmup_s, config.duration_s);
+    const WorkloadConfig& workload = config.workload;
+    if (workload.source == WorkloadSource::trace) {
+        if (workload.trace.empty())
+            return invalid_argument("workload.trace: empty, expected a file for this source");
+    } else {
+        FATHOM_RETURN_IF_ERROR(check_sessions(workload));
+        if (config.runs_out && config.pool.is_enabled && workload.rate < 0)
+            return invalid_argument("workload.rate: {}, expected at least 0", workload.rate);
+    }
+    const std::int64_t most_blocks = (workload.context_tokens_max + 127) / 128;
+    if (config.prefill.blocks_per_rank < most_blocks)
+        return invalid_argument(
+            "prefill.blocks_per_rank: {}, expected at least {}, for a prompt of "
+            "workload.context_tokens_max",
+            config.prefill.blocks_per_rank, most_blocks);
+    if (config.decode.blocks_per_rank < 2 * most_blocks)
+        return invalid_argument(
+            "decode.blocks_per_rank: {}, expected at least {}, for a prompt and an answer of "
+            "workload.context_tokens_max",
+            config.decode.blocks_per_rank, 2 * most_blocks);
+    if (config.decode.is_per_sequence && config.decode_cards() > 8)
+        return invalid_argument(
+            "decode.per_sequence: {} decode cards, expected at most 8: this mode is for validation",
+            config.decode_cards());
+    return {};
+}
+
+std::vector<Assumption> fleet_assumptions(const FleetConfig& config) {
+    const PrefillCost& prefill = config.prefill.policy.costs[0];
+    const DecodeCost& decode = config.decode.policy.cost;
+    const char* const public_figures = "public figures of the vendor, not verified";
+    std::vector<Assumption> list = {
+        {"prefill, a token", fmt::format("{:g} us on a card", prefill.k1_us), public_figures},
+        {"prefill, a token of context that was hit", fmt::format("{:g} us", prefill.k3_us),
+         "hits at 1.5 M tokens/s and card; if that figure is the rate at 96 % hits, it is near 0"},
+        {"prefill, fixed cost of a step", fmt::format("{:g} us", prefill.fixed_us()), "assumed"},
+        {"prefill, moe_lb", fmt::format("{:g}", prefill.moe_balance), public_figures},
+        {"decode, fixed cost of a step", fmt::format("{:g} us", decode.c0_us + decode.a0_us),
+         "assumed: 20 ms at small batches"},
+        {"decode, a row",
+         fmt::format("{:g} us",
+                     decode.verify_us + decode.moe_us * static_cast<double>(config.decode.ranks)),
+         "fits the public table of variable-length verification"},
+        {"decode, a token of KV", fmt::format("{:g} us", decode.a2_us), "assumed"},
+        {"decode, moe_lb", fmt::format("{:g}", decode.moe_balance), public_figures},
+        {"KV of a token", fmt::format("{} B", config.network.token_bytes),
+         "the format of blocks in this repository", true},
+        {"price of a card-hour", fmt::format("{:g} USD", config.money.card_hour), "assumed"},
+        {"prices of a million tokens",
+         fmt::format("{:g} / {:g} / {:g} USD hit / miss / output", config.money.hit_price,
+                     config.money.miss_price, config.money.output_price),
+         "the vendor's public off-peak prices"},
+    };
+    if (config.workload.source == WorkloadSource::trace)
+        list.push_back({"traffic", config.workload.trace, "a recorded trace", true});
+    else
+        list.push_back({"traffic", "generated sessions",
+                        "fitted to 96 % hits and outputs of 4 to 5 % of all tokens"});
+    return list;
+}
+
+}  // namespace fathom

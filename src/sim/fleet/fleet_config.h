@@ -1,0 +1,150 @@
+// What a simulated fleet is: one cell of prefill engines, decode groups, a pool and their network
+// (serving.md 4.2), and the traffic that it gets. Times are microseconds here, nanoseconds in the
+// simulation. Everything has a default that is one of the presets' values; which of them were
+// measured and which are assumed is told by `assumptions()`.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "policy/decode_balancer.h"
+#include "policy/prefill_balancer.h"
+
+namespace fathom {
+
+// Traffic of different habits, told apart in reports and by the pool's times to live.
+enum class Traffic : std::uint8_t { agent, chat, other };
+inline constexpr std::size_t kTrafficKinds = 3;
+std::string_view traffic_name(Traffic traffic);
+
+struct PrefillSideConfig {
+    std::int64_t engines = 1;
+    std::int64_t ranks = 4;                  // of an engine
+    std::int64_t blocks_per_rank = 400'000;  // of 128 tokens
+    PrefillSettings policy;                  // with the costs of a step
+    bool is_adaptive = true;                 // B* instead of τ
+    double noise_sigma = 0.02;               // of a step, logarithmic
+    double stall_share = 0.0005;             // of steps
+    double stall_us = 100e3;
+};
+
+// Rows and accepted tokens of a sequence and step, by sequences on its rank; linear between.
+struct SpeculationPoint {
+    double sequences = 0, rows = 1, accepted = 1;
+};
+
+struct DecodeSideConfig {
+    std::int64_t groups = 1;
+    std::int64_t ranks = 4;  // of a group
+    std::int64_t sequences_max = 96;
+    std::int64_t blocks_per_rank = 1'300'000;
+    DecodeSettings policy;  // with the costs of a step
+    std::vector<SpeculationPoint> speculation;
+    double accepted_sigma = 1.5;  // of one sequence and step
+    double noise_sigma = 0.02;
+    std::int64_t report_age_steps = 1;  // how old the balancer's view is
+    bool is_per_sequence = false;       // for validation: acceptance drawn for each sequence
+};
+
+struct NetworkConfig {
+    double link_gbit_s = 400;  // of a card
+    double latency_us = 20;
+    std::int64_t token_bytes = 890;
+    std::int64_t bundle_bytes = 4'000'000;  // what is not block KV
+};
+
+struct PoolConfig {
+    bool is_enabled = true;
+    std::array<double, kTrafficKinds> ttl_s = {3 * 86400.0, 7 * 86400.0, 7 * 86400.0};
+    double capacity_gib = 0;  // 0: what the times to live need
+    double window_ttl_s = 180;
+    double read_us = 1500;           // before the first byte
+    double read_gib_s_per_card = 2;  // what the store gives, all readers together
+    bool is_output_persisted = true;
+};
+
+// Sessions of the generator: prompts that grow with every call.
+struct SessionConfig {
+    double share = 0;          // of requests
+    double prefix_tokens = 0;  // common to all sessions of a product: always in the pool
+    double first_tokens = 0, first_sigma = 0;  // medians and deviations of logarithms
+    double added_tokens = 0, added_sigma = 0;  // a call, behind the last answer
+    double output_tokens = 0, output_sigma = 0;
+    double calls_median = 1, calls_sigma = 0;
+    std::int64_t calls_max = 1;
+    double gap_s = 0, gap_sigma = 0;
+    // A part of the gaps is of another kind: somebody comes back later.
+    double pause_share = 0, pause_s = 0, pause_sigma = 0;
+    double compact_tokens = 0;  // a context that reaches this is cut to `compacted_tokens`
+    double compacted_tokens = 0;
+};
+
+enum class WorkloadSource : std::uint8_t { sessions, trace };
+
+struct WorkloadConfig {
+    WorkloadSource source = WorkloadSource::sessions;
+    // sessions: requests a second; 0: what makes `load` of the fleet's balanced bound.
+    double rate = 0, load = 0.85;
+    double burst = 1;                       // rate of busy seconds over the mean
+    double burst_s = 30;                    // mean length of a busy or a quiet time
+    std::array<SessionConfig, 2> sessions;  // agent, chat
+    std::int64_t context_tokens_max = 1 << 20;
+    // trace
+    std::string trace;
+    std::int64_t trace_clones = 1;  // copies with other beginnings and other prefixes
+    double trace_spread_s = 0;      // in which conversations, or copies, begin
+    Traffic trace_traffic = Traffic::other;
+};
+
+struct MoneyConfig {
+    double card_hour = 2.0;                                            // what a card costs
+    double hit_price = 0.003, miss_price = 0.15, output_price = 0.60;  // a million tokens
+};
+
+struct SloConfig {
+    std::array<double, kPrefillClasses> ttft_s = {2, 4, 10, 30};
+    double tpot_ms = 50;
+};
+
+struct FailureConfig {
+    double card_mtbf_h = 0;  // of a card; 0: none
+    double repair_s = 300;
+};
+
+struct FleetConfig {
+    std::string preset = "one-box";
+    std::uint64_t seed = 1;
+    double duration_s = 600;
+    double warmup_s = 120;  // not counted in any figure
+    bool runs_out = false;  // goes on after `duration_s` until all requests are done
+    PrefillSideConfig prefill;
+    DecodeSideConfig decode;
+    NetworkConfig network;
+    PoolConfig pool;
+    WorkloadConfig workload;
+    MoneyConfig money;
+    SloConfig slo;
+    FailureConfig failures;
+
+    std::int64_t prefill_cards() const { return prefill.engines * prefill.ranks; }
+    std::int64_t decode_cards() const { return decode.groups * decode.ranks; }
+    std::int64_t cards() const { return prefill_cards() + decode_cards(); }
+};
+
+std::vector<std::string> fleet_preset_names();
+// not_found names the presets.
+Result<FleetConfig> fleet_preset(const std::string& name);
+// What goes together; ranges of single fields are the schema's. Names field, value and limit.
+Status check_fleet(const FleetConfig& config);
+
+struct Assumption {
+    std::string what, value, source;
+    bool is_measured = false;
+};
+std::vector<Assumption> fleet_assumptions(const FleetConfig& config);
+
+}  // namespace fathom

@@ -1,0 +1,134 @@
+// The prefill engines of a simulated fleet. Dispatch and the content of steps are the policies' own
+// (policy/prefill_balancer.h, policy/prefill_step.h); this gives them engines that take as long as
+// the cost model says, with noise, and KV that arrives when it arrives.
+//
+//   admit ─▶ balancer ─grant─▶ loading ─KV is there─▶ job ─steps─▶ host.prefilled ─▶ held
+//                                                                          release ─▶ free blocks
+//
+// An engine pulls whenever it plans a step, and when it is idle and something came in.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "policy/prefill_balancer.h"
+#include "sim/event_queue.h"
+#include "sim/fleet/fleet_config.h"
+#include "sim/fleet/fleet_result.h"
+#include "sim/sim_random.h"
+
+namespace fathom {
+
+enum class FleetEvent : std::uint32_t {
+    arrival,
+    prefill_step,  // subject: engine, detail: its epoch
+    prefill_wake,  // KV for an idle engine has arrived
+    prefill_poll,  // the dispatcher's own upkeep
+    decode_step,   // subject: group, detail: its epoch
+    place,         // finished prompts to decode ranks
+    adopt,         // subject: request slot, detail: its attempt
+    sample,
+    break_down,  // subject: engine, or engines + group
+    repair,
+};
+
+class PrefillSide {
+  public:
+    class Host {
+      public:
+        virtual ~Host() = default;
+        // When the KV that a granted request begins with is in the engine's memory.
+        virtual SimTime load_kv(const PrefillGrant& grant) = 0;
+        virtual bool is_redone(std::uint64_t id) const = 0;
+        virtual void granted(const PrefillGrant& grant) = 0;
+        // Its last token is computed, and the first output token with it. Its blocks stay taken.
+        virtual void prefilled(std::uint64_t id, std::size_t engine, std::size_t rank,
+                               std::int64_t blocks) = 0;
+    };
+
+    PrefillSide(const PrefillSideConfig& config, std::uint64_t seed, EventQueue& events,
+                Host& host);
+
+    PrefillAdmission admit(const PrefillRequest& request);
+    void on_step(std::size_t engine, std::uint32_t epoch);
+    void on_wake(std::size_t engine, std::uint32_t epoch);
+    // Lapsed waits are appended to `closed`; idle engines look again.
+    void on_poll(std::vector<std::uint64_t>* closed);
+    // Decode took a prompt, or nobody wants it any more.
+    void release(std::size_t engine, std::size_t rank, std::int64_t blocks);
+    void break_down(std::size_t engine);
+    void repair(std::size_t engine);
+
+    // Of every engine from the first boundary of its time behind `from_ns` on.
+    void count_from(SimTime from_ns);
+    void close_spans();  // at the end of a run
+
+    std::int64_t waiting() const;
+    std::int64_t held_blocks() const { return held_total_; }
+    std::int64_t used_blocks() const;
+    const CardLedger& ledger() const { return ledger_; }
+    std::int64_t computed_tokens() const { return computed_tokens_; }
+    std::int64_t pending_tokens() const;  // granted, not computed
+    std::int64_t redone_tokens() const { return redone_tokens_; }
+    std::int64_t steps() const { return steps_; }
+    std::int64_t step_ns() const { return step_ns_; }  // of all cards
+    std::uint64_t decision_hash() { return balancer_.log().hash(); }
+    PrefillBalancer& balancer() { return balancer_; }
+
+  private:
+    struct Granted {
+        std::uint64_t id = 0;
+        std::int64_t attempt = 0, blocks = 0;
+        bool is_redone = false;
+    };
+    struct Loading {
+        PrefillJob job;
+        Granted granted;
+        SimTime ready_ns = 0;
+    };
+    struct Rank {
+        std::vector<Granted> granted;  // beside the engine's jobs of this rank
+        std::vector<Loading> loading;
+        std::int64_t free_blocks = 0, held_blocks = 0;
+    };
+    struct Engine {
+        std::vector<Rank> ranks;
+        std::vector<std::vector<PrefillJob>> jobs;
+        std::vector<PlannedSlice> slices;  // of the step in work
+        SimRandom noise;
+        std::uint32_t epoch = 1;
+        bool is_stepping = false, is_listed_idle = false, is_broken = false;
+        CardTime idle_kind = CardTime::idle;
+        SimTime span_ns = 0;  // where the present span of its ledger began
+        CardLedger step;      // of the step in work
+    };
+
+    void pull(std::size_t engine);
+    void admit_loaded(Engine& engine);
+    void begin_step(std::size_t engine);
+    void count_step(Engine& engine, const PrefillStep& step, double tau_us, SimTime duration_ns);
+    void rest(std::size_t index);
+    void close_span(Engine& engine);
+    void list_idle(std::size_t engine);
+    void wake(std::size_t engine);
+    SimTime now_ns() const { return events_.now_ns(); }
+    std::int64_t now_us() const { return events_.now_ns() / 1000; }
+
+    PrefillSideConfig config_;
+    EventQueue& events_;
+    Host& host_;
+    PrefillBalancer balancer_;
+    PrefillStepPlanner planner_;
+    std::vector<Engine> engines_;
+    std::array<std::deque<std::size_t>, kPrefillClasses> idle_;  // engines, by what they serve
+    SimTime count_from_ns_ = 0;
+    CardLedger ledger_;
+    std::int64_t computed_tokens_ = 0, redone_tokens_ = 0, held_total_ = 0, steps_ = 0;
+    std::int64_t step_ns_ = 0;
+    std::vector<PrefillRankReport> reports_;
+    std::vector<PrefillGrant> grants_;
+    std::vector<double> redone_us_;
+};
+
+}  // namespace fathom

@@ -1,0 +1,68 @@
+// The requests that a fleet gets, one after the other (serving.md 4.3): from a recorded trace,
+// whose blocks say what prompts share, or from a generator of sessions.
+//
+// The generator writes a *book* of whole sessions first: every call with its prompt, answer, the
+// part of the prompt that the call before left behind, and the time since. Requests are then drawn
+// from all calls of the book at random, at Poisson times: what a fleet sees of very many sessions
+// that began at very many times. So a run of minutes has the gaps of days in it, its hit rate is
+// that of traffic that never began, and memory does not grow with the fleet.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "sim/event_queue.h"
+#include "sim/fleet/fleet_config.h"
+#include "sim/replay/trace.h"
+#include "sim/sim_random.h"
+
+namespace fathom {
+
+struct Arrival {
+    SimTime time_ns = 0;
+    Traffic traffic = Traffic::other;
+    std::int64_t input_tokens = 0, output_tokens = 0;
+    // Sessions: of the prompt, what somebody wrote `gap_us` ago, and what others write all the
+    // time.
+    std::int64_t reusable_tokens = 0, shared_tokens = 0, gap_us = 0;
+    // Traces: whole blocks, numbered over all copies of the trace; block_tokens 0 for sessions.
+    std::int64_t block_tokens = 0;
+    std::vector<TraceBlock> blocks, output_blocks;
+};
+
+struct SessionCall {
+    std::int32_t input_tokens = 0, output_tokens = 0, reusable_tokens = 0, shared_tokens = 0;
+    std::int64_t gap_us = 0;
+    Traffic traffic = Traffic::agent;
+};
+// Sessions of both kinds in the proportion of their requests; about `calls` rows, at least one.
+std::vector<SessionCall> write_session_book(const WorkloadConfig& config, std::uint64_t seed,
+                                            std::int64_t calls);
+
+// Means over a workload, to size a fleet before it runs.
+struct WorkloadMeans {
+    double input_tokens = 0, output_tokens = 0, hit_tokens = 0;
+    double hit_share = 0;  // of input tokens, with the pool's times to live
+    double output_p90_tokens = 0;
+};
+WorkloadMeans session_means(const std::vector<SessionCall>& book, const PoolConfig& pool);
+
+class Workload {
+  public:
+    virtual ~Workload() = default;
+    // The next request in the order of time; false at the end. Reuses the vectors of `arrival`.
+    virtual Result<bool> next(Arrival& arrival) = 0;
+    virtual double rate() const = 0;  // requests a second on average, 0 when unknown before
+};
+
+// From `book`, at `rate` requests a second.
+std::unique_ptr<Workload> make_session_workload(const WorkloadConfig& config, std::uint64_t seed,
+                                                std::vector<SessionCall> book, double rate);
+// Errors of opening or reading the file.
+Result<std::unique_ptr<Workload>> open_trace_workload(const WorkloadConfig& config,
+                                                      std::uint64_t seed);
+
+}  // namespace fathom
