@@ -1,178 +1,142 @@
-// The verification budget (dspark.md 7.2): requests with a hidden ease that drifts, five drafts
-// each with true confidences, and the step time of one rank
+// The verification budget on modelled requests (policy/verify_model.h, the numbers of dspark.md 7).
+// Gains are of tokens a second over always verifying five drafts, R requests on a rank, three
+// seeds:
 //
-//   T(B) = 20 ms · (1 + 0.0006 · min(B, 100) + 0.0015 · clip(B − 100, 0, 305) + 0.0016 · max(B −
-//   405, 0))
-//
-// plus 1.75 % on the path of variable lengths. Gains are of tokens a second over always verifying
-// five drafts, R requests on a rank:
-//
-//   budget.gainR            budget of two blocks ago, lengths from now
-//   budget.gainR.stale      the same with lengths of two blocks ago too
-//   budget.gainR.fallback   the first with the plain path where that is better
-//   budget.verifiedR        drafts verified of each request
-//   budget.group_gain       eight ranks in lock step with 20 to 100 requests: tokens a second of a
-//                           common budget over those of ranks that decide alone
+//   budget.gainR            budget of two blocks ago, lengths from the newest; published:
+//   -1.5, 1.6,
+//                           5.4, 11.0 % for 16, 32, 60, 96
+//   budget.gainR.KIND       stale: lengths of two blocks ago too; even: each request as many;
+//                           shuffled: confidences of other requests; sure: all confidences 1;
+//                           shorter: always four drafts; fallback: the plain path where it is
+//                           better
+//   budget.verifiedR, .lengthR, .length_plainR
+//                           drafts verified, tokens committed of a request and step
+//   budget.off.WHAT.gainR   what the scheduler has wrong: over (logits doubled), noise1, noise2
+//   (error
+//                           of logits), flat, steep (half, twice the slope in its table)
+//   budget.rank_gain, .rank_learned_gain, .group_gain
+//                           eight ranks in lock step with 20 to 100 requests, over the plain path:
+//                           ranks that decide alone by their own curve, the same with the slope
+//                           that they learn from measured steps (which contain waiting, as
+//                           deployed), and a common budget
 //   budget.decision_us      choice and allocation, 256 requests of 5 drafts, a curve of 1,536 rows
 //   budget.group_us         common choice of 64 ranks of 60 requests
 #include <algorithm>
-#include <cmath>
-#include <deque>
 #include <string>
 #include <vector>
 
-#include "base/random.h"
 #include "bench/policy_benches.h"
-#include "policy/verify_budget.h"
-#include "policy/verify_scheduler.h"
+#include "policy/verify_model.h"
 
 namespace fathom::bench {
 namespace {
 
-constexpr std::int64_t kDrafts = 5;
-constexpr double kStepMs = 20, kPathMs = 0.0175 * kStepMs;
-
-double step_ms(double rows) {
-    return kStepMs *
-           (1 + 0.0006 * std::min(rows, 100.0) + 0.0015 * std::clamp(rows - 100, 0.0, 305.0) +
-            0.0016 * std::max(rows - 405, 0.0));
+void add_table(Report& report, const std::string& tail, const VerifyTrial& trial) {
+    for (const VerifyTableRow& row : verify_table({}, trial))
+        report.add("budget." + tail.substr(0, tail.find('@')) + std::to_string(row.requests) +
+                       tail.substr(tail.find('@') + 1),
+                   100 * row.ours.gain, "%");
 }
 
-VerifyCost cost_of_rows(std::int64_t rows_max, std::int64_t stride) {
-    std::vector<CurvePoint> points;
-    for (std::int64_t rows = stride; rows <= rows_max; rows += stride)
-        points.push_back({rows, step_ms(static_cast<double>(rows))});
-    return VerifyCost(*VerifyCurve::make(points));
+void bench_gains(Report& report) {
+    for (const VerifyTableRow& row : verify_table({})) {
+        const std::string requests = std::to_string(row.requests);
+        report.add("budget.gain" + requests, 100 * row.ours.gain, "%");
+        report.add("budget.verified" + requests, row.ours.verified, "drafts");
+        report.add("budget.length" + requests, row.ours.length, "tokens");
+        report.add("budget.length_plain" + requests, row.ours.length_plain, "tokens");
+    }
+    add_table(report, "gain@.stale", {.allocation = VerifyAllocation::stale});
+    add_table(report, "gain@.even", {.allocation = VerifyAllocation::even});
+    add_table(report, "gain@.shuffled", {.allocation = VerifyAllocation::shuffled});
+    add_table(report, "gain@.sure", {.allocation = VerifyAllocation::sure});
+    add_table(report, "gain@.shorter", {.allocation = VerifyAllocation::shorter});
+    add_table(report, "gain@.fallback", {.allocation = VerifyAllocation::fallback});
+    add_table(report, "off.over.gain@", {.logit_scale = 2});
+    add_table(report, "off.noise1.gain@", {.logit_error = 1});
+    add_table(report, "off.noise2.gain@", {.logit_error = 2});
+    add_table(report, "off.flat.gain@", {.table_slope = 0.5});
+    add_table(report, "off.steep.gain@", {.table_slope = 2});
 }
 
-// Requests of one rank, block after block.
-class Requests {
-  public:
-    Requests(std::int64_t count, std::uint64_t seed)
-        : random_(seed), ease_(static_cast<std::size_t>(count)) {
-        for (double& z : ease_)
-            z = random_.next_normal();
-    }
-    struct Block {
-        std::vector<float> survivals;
-        std::vector<std::int64_t> accepted;  // of all five
-    };
-    Block next() {
-        Block block;
-        for (double& z : ease_) {
-            z = 0.95 * z + std::sqrt(1 - 0.95 * 0.95) * random_.next_normal();
-            double survival = 1;
-            std::int64_t accepted = 0;
-            bool alive = true;
-            for (std::int64_t k = 0; k < kDrafts; ++k) {
-                const double logit = 1.42 + 1.4 * z + 1.4 * random_.next_normal();
-                const double confidence = 1 / (1 + std::exp(-logit));
-                survival *= confidence;
-                block.survivals.push_back(static_cast<float>(survival));
-                alive = alive && random_.next_uniform() < confidence;
-                accepted += alive ? 1 : 0;
-            }
-            block.accepted.push_back(accepted);
-        }
-        return block;
-    }
-    VerifyBatch view(const Block& block) const {
-        return {.requests = static_cast<std::int64_t>(ease_.size()),
-                .drafts = kDrafts,
-                .survivals = block.survivals};
-    }
-
-  private:
-    RandomStream random_;
-    std::vector<double> ease_;
-};
-
-struct Tally {
-    double tokens = 0, ms = 0, drafts = 0;
+struct Group {
+    double tokens = 0, ms = 0;
     double rate() const { return tokens / ms; }
 };
 
-void commit(Tally& tally, const Requests::Block& block, std::span<const std::int32_t> lengths,
-            double path_ms) {
-    double rows = 0;
-    for (std::size_t r = 0; r < lengths.size(); ++r) {
-        rows += lengths[r];
-        tally.tokens +=
-            static_cast<double>(1 + std::min<std::int64_t>(block.accepted[r], lengths[r] - 1));
+// Ranks in lock step.
+class LockStep {
+  public:
+    explicit LockStep(const VerifyModel& model) : model_(model) {
+        for (const std::int64_t count : {20, 32, 44, 56, 64, 76, 88, 100}) {
+            ranks_.emplace_back(model, count, static_cast<std::uint64_t>(count));
+            learned_.push_back(model.cost(600));
+            blocks_.emplace_back(3);
+            for (VerifyRequests::Block& block : blocks_.back())
+                ranks_.back().next(block);
+        }
     }
-    tally.drafts += rows - static_cast<double>(lengths.size());
-    tally.ms += step_ms(rows) + path_ms;
-}
 
-void bench_gains(Report& report, std::int64_t count, int steps) {
-    const VerifyCost cost = cost_of_rows(count * (kDrafts + 1), 1);
-    Requests requests(count, 20261129);
-    BudgetSolver solver;
-    VerifyScheduler scheduler({.path_ms = kPathMs, .draft_ms = 0});
-    std::deque<Requests::Block> blocks = {requests.next(), requests.next()};
-    Tally fixed, fresh, stale, fallback;
-    std::vector<std::int32_t> lengths(static_cast<std::size_t>(count));
-    const std::vector<std::int32_t> full(lengths.size(), kDrafts + 1);
-    for (int i = 0; i < steps; ++i) {
-        blocks.push_back(requests.next());
-        const VerifyBatch old = requests.view(blocks.front()), now = requests.view(blocks.back());
-        const BudgetChoice choice = solver.choose(old, cost, kPathMs);
-        commit(fixed, blocks.back(), full, 0);
-        solver.allocate(now, choice.drafts, lengths);
-        commit(fresh, blocks.back(), lengths, kPathMs);
-        const VerifyDecision decision = scheduler.decide(old, cost);
-        commit(fallback, blocks.back(), decision.variable() ? lengths : full,
-               decision.variable() ? kPathMs : 0);
-        solver.allocate(old, choice.drafts, lengths);
-        commit(stale, blocks.back(), lengths, kPathMs);
-        blocks.pop_front();
+    void step() {
+        std::vector<VerifyBatch> old;
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            std::rotate(blocks_[r].begin(), blocks_[r].begin() + 1, blocks_[r].end());
+            ranks_[r].next(blocks_[r].back());
+            old.push_back(ranks_[r].view(blocks_[r].front().survivals));
+        }
+        std::vector<std::int64_t> own(ranks_.size()), learned(own), common(own), all(own);
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            own[r] = solver_.choose(old[r], cost_, model_.path_ms()).drafts;
+            learned[r] = solver_.choose(old[r], learned_[r], model_.path_ms()).drafts;
+            all[r] = old[r].requests * model_.drafts;
+        }
+        solver_.choose_group(old, cost_, 0, common);
+        run(all, 0, plain);
+        run(own, model_.path_ms(), alone);
+        run(common, model_.path_ms(), together);
+        const double ms = run(learned, model_.path_ms(), deployed);
+        for (std::size_t r = 0; r < ranks_.size(); ++r)
+            learned_[r].observe(old[r].requests, old[r].requests + learned[r], ms, 0);
     }
-    const std::string name = "budget.gain" + std::to_string(count);
-    report.add(name, 100 * (fresh.rate() / fixed.rate() - 1), "%");
-    report.add(name + ".stale", 100 * (stale.rate() / fixed.rate() - 1), "%");
-    report.add(name + ".fallback", 100 * (fallback.rate() / fixed.rate() - 1), "%");
-    report.add("budget.verified" + std::to_string(count),
-               fresh.drafts / static_cast<double>(count * steps), "drafts");
-}
+
+    Group plain, alone, deployed, together;
+
+  private:
+    double run(std::span<const std::int64_t> budgets, double path_ms, Group& group) {
+        double slowest = 0;
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            const VerifyRequests::Block& block = blocks_[r].back();
+            const VerifyBatch now = ranks_[r].view(block.survivals);
+            lengths_.resize(static_cast<std::size_t>(now.requests));
+            solver_.allocate(now, budgets[r], lengths_);
+            for (std::size_t i = 0; i < lengths_.size(); ++i)
+                group.tokens += static_cast<double>(
+                    1 + std::min<std::int64_t>(block.accepted[i], lengths_[i] - 1));
+            slowest = std::max(slowest, model_.step_ms(now.requests + budgets[r]) + path_ms);
+        }
+        group.ms += slowest;
+        return slowest;
+    }
+
+    VerifyModel model_;
+    VerifyCost cost_ = model_.cost(600);
+    BudgetSolver solver_;
+    std::vector<VerifyRequests> ranks_;
+    std::vector<VerifyCost> learned_;
+    std::vector<std::vector<VerifyRequests::Block>> blocks_;
+    std::vector<std::int32_t> lengths_;
+};
 
 void bench_group(Report& report) {
-    const VerifyCost cost = cost_of_rows(600, 1);
-    std::vector<Requests> ranks;
-    for (const std::int64_t count : {20, 32, 44, 56, 64, 76, 88, 100})
-        ranks.emplace_back(count, static_cast<std::uint64_t>(count));
-    BudgetSolver solver;
-    std::vector<std::vector<Requests::Block>> blocks(ranks.size());
-    for (std::size_t r = 0; r < ranks.size(); ++r)
-        for (int i = 0; i < 2; ++i)
-            blocks[r].push_back(ranks[r].next());
-    Tally alone, together;
-    for (int i = 0; i < 300; ++i) {
-        std::vector<VerifyBatch> old;
-        std::vector<std::int64_t> budgets(ranks.size());
-        for (std::size_t r = 0; r < ranks.size(); ++r) {
-            blocks[r].push_back(ranks[r].next());
-            old.push_back(ranks[r].view(blocks[r].front()));
-        }
-        solver.choose_group(old, cost, 0, budgets);
-        double alone_ms = 0, together_ms = 0;
-        for (std::size_t r = 0; r < ranks.size(); ++r) {
-            const VerifyBatch now = ranks[r].view(blocks[r].back());
-            std::vector<std::int32_t> lengths(static_cast<std::size_t>(now.requests));
-            Tally own, common;
-            solver.allocate(now, solver.choose(old[r], cost).drafts, lengths);
-            commit(own, blocks[r].back(), lengths, kPathMs);
-            solver.allocate(now, budgets[r], lengths);
-            commit(common, blocks[r].back(), lengths, kPathMs);
-            alone.tokens += own.tokens;
-            together.tokens += common.tokens;
-            alone_ms = std::max(alone_ms, own.ms);
-            together_ms = std::max(together_ms, common.ms);
-            blocks[r].erase(blocks[r].begin());
-        }
-        alone.ms += alone_ms;
-        together.ms += together_ms;
-    }
-    report.add("budget.group_gain", 100 * (together.rate() / alone.rate() - 1), "%");
+    LockStep ranks({});
+    for (int i = 0; i < 600; ++i)
+        ranks.step();
+    const auto gain = [&](const Group& group) {
+        return 100 * (group.rate() / ranks.plain.rate() - 1);
+    };
+    report.add("budget.rank_gain", gain(ranks.alone), "%");
+    report.add("budget.rank_learned_gain", gain(ranks.deployed), "%");
+    report.add("budget.group_gain", gain(ranks.together), "%");
 }
 
 template <typename Call>
@@ -188,23 +152,25 @@ double best_us(int calls, const Call& call) {
 }
 
 void bench_times(Report& report) {
-    const VerifyCost cost = cost_of_rows(1536, 8);
-    Requests requests(256, 1);
-    const Requests::Block block = requests.next();
-    const VerifyBatch batch = requests.view(block);
+    const VerifyModel model;
+    const VerifyCost cost = model.cost(1536, 8);
+    VerifyRequests requests(model, 256, 1);
+    VerifyRequests::Block block;
+    requests.next(block);
+    const VerifyBatch batch = requests.view(block.survivals);
     BudgetSolver solver;
     std::vector<std::int32_t> lengths(256);
     report.add(
         "budget.decision_us",
         best_us(200, [&] { solver.allocate(batch, solver.choose(batch, cost).drafts, lengths); }),
         "us");
-    std::vector<Requests::Block> blocks;
-    Requests rank(60, 2);
+    std::vector<VerifyRequests::Block> blocks(64);
+    VerifyRequests rank(model, 60, 2);
     std::vector<VerifyBatch> batches;
-    for (int r = 0; r < 64; ++r)
-        blocks.push_back(rank.next());
-    for (const Requests::Block& own : blocks)
-        batches.push_back(rank.view(own));
+    for (VerifyRequests::Block& own : blocks) {
+        rank.next(own);
+        batches.push_back(rank.view(own.survivals));
+    }
     std::vector<std::int64_t> budgets(64);
     report.add("budget.group_us",
                best_us(5, [&] { solver.choose_group(batches, cost, 0.0001, budgets); }), "us");
@@ -213,10 +179,7 @@ void bench_times(Report& report) {
 }  // namespace
 
 void bench_verify_budget(Report& report) {
-    bench_gains(report, 16, 4000);
-    bench_gains(report, 32, 2000);
-    bench_gains(report, 60, 1000);
-    bench_gains(report, 96, 700);
+    bench_gains(report);
     bench_group(report);
     bench_times(report);
 }

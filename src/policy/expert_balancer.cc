@@ -152,7 +152,12 @@ LayerPlan plan_layer(const ExpertShape& shape, std::span<const double> loads,
         digest.add(expert);
     for (const std::uint8_t is_alive : alive)
         digest.add(is_alive != 0);
-    plan.input_digest = digest.add(window.steps()).value();
+    for (std::int64_t i = 0; i < window.steps(); ++i)
+        for (const std::int32_t tokens : window.step(i))
+            digest.add(tokens);
+    digest.add(rules.hierarchical).add(static_cast<std::int64_t>(rules.swaps_max));
+    digest.add(rules.tokens_until_next).add(rules.moe_us_per_token);
+    plan.input_digest = digest.add(rules.fetch_us_per_slot).add(rules.interference).value();
 
     const std::int64_t alive_count =
         alive.empty() ? shape.ranks

@@ -125,36 +125,41 @@ double best_packing(const ExpertShape& shape, std::span<const double> loads,
     return best;
 }
 
-// Packing is not exact in general (it is NP-hard); on instances that can be tried out it is, or
-// within a swap of the best.
-TEST(ExpertBalancer, PackingIsAsGoodAsAllPackingsOfSmallInstances) {
-    RandomStream random(20261129);
-    int equal = 0;
-    double worst = 1;
+double heaviest_rank(const ExpertShape& shape, std::span<const double> loads,
+                     const LayerPlacement& placement) {
+    return balance_of(shape, placement, loads).max_sum;
+}
+
+// Packing is not exact in general (it is NP-hard). With two or three ranks of few slots it is, to
+// the 0.01 % that a step of the refinement must gain; with four it is for nearly all.
+TEST(ExpertBalancer, PackingEqualsTheBestOfAllPackingsOfSmallInstances) {
+    struct Case {
+        ExpertShape shape;
+        int inexact_max;
+    };
     constexpr int kInstances = 200;
-    for (int i = 0; i < kInstances; ++i) {
-        const ExpertShape shape{.experts = 6, .ranks = 3, .slots = 3};
-        const std::vector<double> loads = random_loads(random, shape.experts, 0.7);
-        const std::vector<std::int32_t> copies = replicate(loads, shape.slots_total(), shape.ranks);
-        LayerPlacement placement = pack(shape, loads, copies);
-        refine(shape, loads, placement);
-        double most = 0, total = 0;
-        for (std::int64_t r = 0; r < shape.ranks; ++r) {
-            double rank = 0;
-            for (std::int64_t s = 3 * r; s < 3 * r + 3; ++s) {
-                const auto e = static_cast<std::size_t>(placement[static_cast<std::size_t>(s)]);
-                rank += loads[e] / copies[e];
-            }
-            most = std::max(most, rank);
-            total += rank;
+    for (const Case& c : {Case{{.experts = 6, .ranks = 3, .slots = 3}, 0},
+                          Case{{.experts = 5, .ranks = 2, .slots = 4}, 0},
+                          Case{{.experts = 7, .ranks = 3, .slots = 3}, 0},
+                          Case{{.experts = 6, .ranks = 4, .slots = 2}, 4}}) {
+        RandomStream random(20261129);
+        int inexact = 0;
+        for (int i = 0; i < kInstances; ++i) {
+            const std::vector<double> loads = random_loads(random, c.shape.experts, 0.7);
+            const std::vector<std::int32_t> copies =
+                replicate(loads, c.shape.slots_total(), c.shape.ranks);
+            LayerPlacement placement = pack(c.shape, loads, copies);
+            refine(c.shape, loads, placement);
+            ASSERT_TRUE(check_placement(c.shape, placement).ok());
+            ASSERT_EQ(count_copies(c.shape, placement), copies);
+            const double most = heaviest_rank(c.shape, loads, placement);
+            const double best = best_packing(c.shape, loads, copies);
+            ASSERT_GE(most, best * (1 - 1e-9));
+            if (most > best * (1 + 1.001e-4)) ++inexact;
+            ASSERT_LE(most, best * 1.05);
         }
-        const double best = best_packing(shape, loads, copies);
-        ASSERT_GE(most, best * (1 - 1e-9));
-        if (most <= best * (1 + 1e-3)) ++equal;
-        if (total > 0) worst = std::max(worst, most / best);
+        EXPECT_LE(inexact, c.inexact_max) << c.shape.ranks << " ranks";
     }
-    EXPECT_GE(equal, 190);
-    EXPECT_LE(worst, 1.05);
 }
 
 // Copies go where the heaviest copy is; no other distribution has a lighter heaviest copy.

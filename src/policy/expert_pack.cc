@@ -1,5 +1,6 @@
 // Replicas, packing and the refinement of foretold loads.
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <queue>
 #include <utility>
@@ -188,10 +189,112 @@ LayerPlacement pack(const ExpertShape& shape, std::span<const double> loads,
     return placement;
 }
 
+namespace {
+
+constexpr double kGainMin = 1e-4;  // of the maximum
+constexpr std::size_t kFew = 4;
+
+// Lays what two or three ranks hold anew on the same ranks: all ways, heaviest copy first, cut
+// where they cannot beat the best one so far. Beyond kNodesMax nodes the best one so far stands, so
+// this is exact for some ten copies and an attempt for more.
+class Repack {
+  public:
+    Repack(Ranks& ranks, std::int64_t slots, std::span<const std::int64_t> few)
+        : ranks_(ranks), few_(few), slots_(slots) {
+        for (const std::int64_t rank : few)
+            for (const std::int32_t expert : ranks.slots(rank))
+                if (expert != kEmpty) items_.push_back({ranks.weight(expert), expert});
+        // Copies of one expert stand together, and go to ranks in rising order.
+        std::sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
+            return a.weight > b.weight || (a.weight == b.weight && a.expert < b.expert);
+        });
+        where_.resize(items_.size());
+    }
+
+    // Whether there is a way with all loads below `limit`; if so, the ranks hold the best one
+    // found.
+    bool run(double limit) {
+        most_ = limit;
+        go(0, 0);
+        if (best_.empty()) return false;
+        for (const std::int64_t rank : few_)
+            for (std::int64_t slot = 0; slot < slots_; ++slot)
+                ranks_.set(rank, slot, kEmpty);
+        for (std::size_t i = 0; i < items_.size(); ++i)
+            ranks_.put(few_[best_[i]], items_[i].expert);
+        return true;
+    }
+
+  private:
+    static constexpr std::int64_t kNodesMax = 4096;
+    struct Item {
+        double weight = 0;
+        std::int32_t expert = 0;
+    };
+
+    void go(std::size_t item, double most) {
+        if (item == items_.size()) {
+            most_ = most;
+            best_ = where_;
+            return;
+        }
+        const Item& next = items_[item];
+        const bool again = item > 0 && items_[item - 1].expert == next.expert;
+        bool empty_tried = false;
+        for (std::size_t r = again ? where_[item - 1] + 1 : 0; r < few_.size(); ++r) {
+            const bool empty = used_[r] == 0;
+            if (used_[r] == slots_ || (empty && empty_tried && !again)) continue;
+            empty_tried = empty_tried || empty;
+            const double before = loads_[r];
+            if (before + next.weight >= most_ || ++nodes_ > kNodesMax) continue;
+            loads_[r] = before + next.weight;
+            ++used_[r];
+            where_[item] = r;
+            go(item + 1, std::max(most, loads_[r]));
+            --used_[r];
+            loads_[r] = before;
+        }
+    }
+
+    Ranks& ranks_;
+    std::span<const std::int64_t> few_;
+    std::int64_t slots_;
+    std::vector<Item> items_;
+    std::vector<std::size_t> where_, best_;
+    std::array<double, 3> loads_{};
+    std::array<std::int64_t, 3> used_{};
+    double most_ = 0;
+    std::int64_t nodes_ = 0;
+};
+
+// The most loaded rank anew with one or two of the lightest. `order`: lightest first.
+bool repack_some(Ranks& ranks, const ExpertShape& shape, std::span<const std::int64_t> order,
+                 double limit) {
+    const std::int64_t high = order.back();
+    const std::size_t lightest = std::min(kFew, order.size() - 1);
+    for (std::size_t i = 0; i < lightest; ++i) {
+        if (lightest == 1) return Repack(ranks, shape.slots, std::array{order[i], high}).run(limit);
+        for (std::size_t j = i + 1; j < lightest; ++j)
+            if (Repack(ranks, shape.slots, std::array{order[i], order[j], high}).run(limit))
+                return true;
+    }
+    return false;
+}
+
+// No placement of these copies has a lighter heaviest rank.
+double load_floor(const Ranks& ranks, std::span<const std::int64_t> live,
+                  std::span<const double> weights) {
+    double sum = 0;
+    for (const std::int64_t rank : live)
+        sum += ranks.load(rank);
+    return std::max(sum / static_cast<double>(live.size()),
+                    *std::max_element(weights.begin(), weights.end()));
+}
+
+}  // namespace
+
 void refine(const ExpertShape& shape, std::span<const double> loads, LayerPlacement& placement,
             std::span<const std::uint8_t> alive) {
-    constexpr double kGainMin = 1e-4;  // of the maximum
-    constexpr std::size_t kFew = 4;
     const std::vector<double> weights = weights_of(loads, count_copies(shape, placement));
     Ranks ranks(shape, weights, placement, alive);
     std::vector<std::int64_t> order;
@@ -200,17 +303,23 @@ void refine(const ExpertShape& shape, std::span<const double> loads, LayerPlacem
     const auto lighter = [&](std::int64_t a, std::int64_t b) {
         return ranks.load(a) < ranks.load(b) || (ranks.load(a) == ranks.load(b) && a < b);
     };
-    for (std::int64_t round = 0; round < 8 * shape.ranks && order.size() > 1; ++round) {
+    if (order.size() < 2) return;
+    const double floor = load_floor(ranks, order, weights);
+    for (std::int64_t round = 0; round < 8 * shape.ranks; ++round) {
         std::sort(order.begin(), order.end(), lighter);
         const std::int64_t high = order.back();
         const double limit = ranks.load(high) * (1 - kGainMin);
+        if (limit <= floor) return;
         Ranks::Swap best{.worse = limit};
         for (std::size_t i = 0; i + 1 < order.size(); ++i) {
             if (i >= kFew && best.low >= 0) break;  // the lightest ranks suffice
             ranks.best_swap(high, order[i], best);
         }
-        if (best.low < 0) return;
-        ranks.apply(high, best);
+        if (best.low >= 0) {
+            ranks.apply(high, best);
+        } else if (!repack_some(ranks, shape, order, limit)) {
+            return;
+        }
     }
 }
 

@@ -41,11 +41,21 @@ std::int64_t VerifyBatch::cap(std::int64_t request) const {
     return std::clamp<std::int64_t>(caps[static_cast<std::size_t>(request)], 0, drafts);
 }
 
-void BudgetSolver::sort_survivals(const VerifyBatch& batch) {
+std::int64_t fill_run(const VerifyBatch& batch, const VerifyCost& cost, std::int64_t drafts) {
+    if (!cost.known()) return drafts;
+    const std::optional<VerifyCurve::Step> step = cost.curve().step(batch.rows_min() + drafts);
+    if (!step) return drafts;
+    std::int64_t most = 0;
+    for (std::int64_t r = 0; r < batch.requests; ++r)
+        most += batch.cap(r);
+    return std::max(drafts, std::min(step->run - batch.rows_min(), most));
+}
+
+void BudgetSolver::sort_survivals(const VerifyBatch& batch, float floor) {
     sorted_.clear();
     // The bits of floats that are not negative are in the order of the floats.
-    for_each_survival(batch, [this](std::int64_t, float survival) {
-        sorted_.push_back(std::bit_cast<std::uint32_t>(survival));
+    for_each_survival(batch, [this, floor](std::int64_t, float survival) {
+        if (survival >= floor) sorted_.push_back(std::bit_cast<std::uint32_t>(survival));
     });
     std::sort(sorted_.begin(), sorted_.end(), std::greater<>());
 }
@@ -53,7 +63,7 @@ void BudgetSolver::sort_survivals(const VerifyBatch& batch) {
 BudgetChoice BudgetSolver::walk(const VerifyBatch& batch, const VerifyCost& cost, double extra_ms,
                                 bool stop) {
     check_batch(batch);
-    sort_survivals(batch);
+    sort_survivals(batch, cost.known() ? batch.survival_floor : 0);
     const auto all = static_cast<std::int64_t>(sorted_.size());
     auto tokens = static_cast<float>(batch.requests);
     if (!cost.known()) {
@@ -155,7 +165,7 @@ BudgetChoice BudgetSolver::choose_group(std::span<const VerifyBatch> ranks, cons
     double sampler_ms = 0, tokens = 0;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
         check_batch(ranks[r]);
-        sort_survivals(ranks[r]);
+        sort_survivals(ranks[r], cost.known() ? ranks[r].survival_floor : 0);
         for (const std::uint32_t bits : sorted_)
             ranked_.push_back(static_cast<double>(std::bit_cast<float>(bits)));
         begins_.push_back(ranked_.size());

@@ -36,6 +36,7 @@ struct VerifyBatch {
     std::span<const float> survivals;         // requests × drafts, row by row
     std::span<const std::int32_t> caps = {};  // of each request, or none: all its drafts
     std::int64_t other_rows = 0;  // of the same step, which bring no token (prompt chunks)
+    float survival_floor = 0;     // less is not worth choosing a budget for
 
     std::int64_t rows_min() const { return other_rows + requests; }
     std::int64_t cap(std::int64_t request) const;
@@ -47,6 +48,11 @@ struct BudgetChoice {
     double ms = 0;            // of the step; 0 without a curve
     double rate() const { return ms > 0 ? tokens / ms : 0; }
 };
+
+// K raised to what the device runs anyway: the rows between those and the size that is
+// captured cost nothing. Follows from K and the shape of the batch alone, so it tells nothing about
+// a block.
+std::int64_t fill_run(const VerifyBatch& batch, const VerifyCost& cost, std::int64_t drafts);
 
 // Solves for one rank, or for ranks in lock step. Keeps its memory: nothing is allocated once it
 // has seen the largest batch. One owner.
@@ -72,7 +78,7 @@ class BudgetSolver {
                               double ms_per_row, std::span<std::int64_t> budgets);
 
   private:
-    void sort_survivals(const VerifyBatch& batch);
+    void sort_survivals(const VerifyBatch& batch, float floor);
     BudgetChoice walk(const VerifyBatch& batch, const VerifyCost& cost, double extra_ms, bool stop);
     struct Level;  // of choose_group
     void improve(std::span<const VerifyBatch> ranks, const Level& level, BudgetChoice& best,

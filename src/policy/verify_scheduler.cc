@@ -50,7 +50,10 @@ VerifyMode VerifyScheduler::prefer(const VerifyBatch& stale, const VerifyCost& c
     BudgetChoice& scheduled = plans[0].choice;
     BudgetChoice& plain = plans[1].choice;
     BudgetChoice& none = plans[2].choice;
-    scheduled = solver_.choose(stale, cost, rules_.path_ms);
+    VerifyBatch candidates = stale;
+    candidates.survival_floor = rules_.survival_floor;
+    scheduled = solver_.choose(candidates, cost, rules_.path_ms);
+    scheduled.drafts = fill_run(stale, cost, scheduled.drafts);
     plain = price_all(stale, cost);
     none = {.drafts = 0, .tokens = static_cast<double>(stale.requests), .ms = 0};
     if (const auto step = cost.curve().step(stale.rows_min())) {

@@ -11,7 +11,7 @@
 // later), and one such judgement is enough to go back.
 //
 // Everything follows from survivals that are old (verify_budget.h) and from counts, so ranks that
-// see equal inputs decide equally. The deployed engine always schedules: patience 0.
+// see equal inputs decide equally. The deployed engine always schedules: patience 0, no floor.
 #pragma once
 
 #include <cstdint>
@@ -36,12 +36,13 @@ enum class VerifyReason : std::uint16_t {
 };
 
 struct VerifyRules {
-    double path_ms = 0;    // what variable lengths add to a step
-    double draft_ms = 0;   // what drafting adds; only without drafts it is saved
-    double gain_min = 0;   // by which scheduling must beat the plain path, 0.01: 1 %
-    int patience = 8;      // decisions; 0: always schedule
-    int probe_every = 64;  // decisions without drafts, >= probe_age
-    int probe_age = 2;     // decisions until a probe's survivals are in the batch
+    double path_ms = 0;            // what variable lengths add to a step
+    double draft_ms = 0;           // what drafting adds; only without drafts it is saved
+    double gain_min = 0.005;       // by which scheduling must beat the plain path, 0.01: 1 %
+    int patience = 8;              // decisions; 0: always schedule
+    float survival_floor = 1e-6f;  // drafts below it are no candidates
+    int probe_every = 64;          // decisions without drafts, >= probe_age
+    int probe_age = 2;             // decisions until a probe's survivals are in the batch
 };
 
 struct VerifyDecision {
@@ -56,7 +57,9 @@ struct VerifyDecision {
 
 class VerifyScheduler {
   public:
-    explicit VerifyScheduler(VerifyRules rules = {}) : rules_(rules) {}
+    // Begins on the plain path, or with patience 0 scheduled.
+    explicit VerifyScheduler(VerifyRules rules = {})
+        : rules_(rules), mode_(rules.patience > 0 ? VerifyMode::plain : VerifyMode::scheduled) {}
 
     VerifyDecision decide(const VerifyBatch& stale, const VerifyCost& cost);
     VerifyMode mode() const { return mode_; }
@@ -71,7 +74,7 @@ class VerifyScheduler {
 
     VerifyRules rules_;
     BudgetSolver solver_;
-    VerifyMode mode_ = VerifyMode::scheduled;
+    VerifyMode mode_;
     VerifyMode candidate_ = VerifyMode::scheduled;
     std::int64_t agreed_ = 0;       // decisions in a row that preferred candidate_
     std::int64_t since_probe_ = 0;  // decisions, without drafts

@@ -116,8 +116,6 @@ TEST(VerifyScheduler, TakesThePlainPathWhereTheOtherDoesNotPay) {
     VerifyScheduler scheduler({.path_ms = 0.3, .draft_ms = 1});
     const VerifyCost cost = knee();
     const Fixture few(8, 0.7f), mixed(40, 0.9f, 0.05f);
-    for (int i = 0; i < 7; ++i)
-        EXPECT_EQ(scheduler.decide(few.batch, cost).reason, VerifyReason::scheduled) << i;
     const VerifyDecision plain = scheduler.decide(few.batch, cost);
     EXPECT_EQ(plain.reason, VerifyReason::plain);
     EXPECT_EQ(plain.choice.drafts, 40);
@@ -129,6 +127,25 @@ TEST(VerifyScheduler, TakesThePlainPathWhereTheOtherDoesNotPay) {
     for (int i = 0; i < 7; ++i)
         EXPECT_EQ(scheduler.decide(mixed.batch, cost).reason, VerifyReason::plain);
     EXPECT_EQ(scheduler.decide(mixed.batch, cost).reason, VerifyReason::scheduled);
+    for (int i = 0; i < 7; ++i)
+        EXPECT_EQ(scheduler.decide(few.batch, cost).reason, VerifyReason::scheduled);
+    EXPECT_EQ(scheduler.decide(few.batch, cost).reason, VerifyReason::plain);
+}
+
+// Rows that a captured size runs anyway are filled, whatever their survivals are, and drafts below
+// the floor do not choose a larger size.
+TEST(VerifyScheduler, FillsTheSizeThatRuns) {
+    const VerifyCost cost(curve_of({{8, 10}, {16, 10.001}, {48, 30}}));
+    VerifyScheduler scheduler({.patience = 0});
+    const Fixture sure(4, 0.9f, 0.0f), hopeless(8, 1e-7f);
+    const VerifyDecision some = scheduler.decide(sure.batch, cost);
+    EXPECT_EQ(some.choice.drafts, 12);
+    EXPECT_EQ(some.rows, 16);
+    EXPECT_EQ(scheduler.decide(hopeless.batch, cost).choice.drafts, 0);
+    EXPECT_GT(VerifyScheduler({.patience = 0, .survival_floor = 0})
+                  .decide(Fixture(4, 1e-5f).batch, cost)
+                  .choice.drafts,
+              0);
 }
 
 TEST(VerifyScheduler, StopsHopelessDraftsAndProbes) {
