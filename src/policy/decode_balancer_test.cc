@@ -4,8 +4,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
+#include <map>
+
+#include "base/random.h"
 
 namespace fathom {
 namespace {
@@ -166,6 +171,172 @@ TEST(DecodeLimits, ASequenceWithoutRoomToGrowStaysQueued) {
     EXPECT_EQ(place(none, request_of(1, 1)).reason, DecodeReason::no_live_rank);
 }
 
+// A group that is kept full of sequences whose outputs are 400 tokens, and on rank 0 fifty times
+// what is expected of them.
+class GroupThatFillsUp {
+  public:
+    static constexpr std::size_t kRanks = 8;
+
+    GroupThatFillsUp() { balancer_.add_group(0, kRanks); }
+
+    // Sizes of ranks after a step, before what ends in it.
+    std::vector<DecodeLoad> step(std::int64_t number) {
+        for (std::size_t r = 0; r < kRanks; ++r)
+            report(r, number);
+        while (queued_.size() < 16)
+            queued_.push_back(next_++);
+        place(number);
+        std::vector<DecodeLoad> loads;
+        for (std::vector<Running>& rank : ranks_) {
+            DecodeLoad load{.sequences = static_cast<std::int64_t>(rank.size())};
+            for (Running& s : rank) {
+                load.kv_tokens += s.tokens;
+                s.tokens += 3;
+                s.left -= 3;
+            }
+            ended += std::erase_if(rank, [](const Running& s) { return s.left <= 0; });
+            loads.push_back(load);
+        }
+        return loads;
+    }
+    std::int64_t free_blocks(std::size_t r) const {
+        std::int64_t free = kBlocks;
+        for (const Running& s : ranks_[r])
+            free -= s.tokens / 128 + 1;
+        return free;
+    }
+
+    std::uint64_t dropped = 0, ended = 0;
+
+  private:
+    static constexpr std::int64_t kBlocks = 2000;
+    struct Running {
+        std::uint64_t id = 0;
+        std::int64_t tokens = 0, left = 0;
+    };
+
+    void report(std::size_t r, std::int64_t step) {
+        DecodeRankReport report = report_of(static_cast<std::int64_t>(ranks_[r].size()), 0);
+        for (const Running& s : ranks_[r])
+            report.kv_tokens += s.tokens;
+        report.total_blocks = kBlocks;
+        report.free_blocks = free_blocks(r);
+        report.growth_tokens = 1000 * report.sequences;
+        report.acked = number_[r];
+        report.step = step;
+        report.newest_id = ranks_[r].empty() ? 0 : ranks_[r].back().id;
+        const auto drop = balancer_.report(0, r, report, step);
+        if (!drop) return;
+        ASSERT_EQ(*drop, ranks_[r].back().id);
+        queued_.push_back(*drop);
+        ranks_[r].pop_back();
+        ++dropped;
+    }
+
+    void place(std::int64_t step) {
+        std::vector<DecodeRequest> batch;
+        for (const std::uint64_t id : queued_)
+            batch.push_back({.id = id,
+                             .context_tokens = 4000,
+                             .output_tokens = 400,
+                             .output_p90_tokens = 1000});
+        queued_.clear();
+        std::vector<DecodePlacement> placements;
+        balancer_.place(batch, step, &placements);
+        for (const DecodePlacement& p : placements) {
+            if (p.rank < 0) {
+                queued_.push_back(p.id);
+                continue;
+            }
+            const auto r = static_cast<std::size_t>(p.rank);
+            ranks_[r].push_back({p.id, 4000, r == 0 ? 20'000 : 400});
+            number_[r] = p.number;
+        }
+    }
+
+    DecodeBalancer balancer_{DecodeSettings{}};
+    std::array<std::vector<Running>, kRanks> ranks_;
+    std::array<std::int64_t, kRanks> number_{};
+    std::vector<std::uint64_t> queued_;
+    std::uint64_t next_ = 0;
+};
+
+// serving.md t.A1
+TEST(DecodeLimits, AGroupIsNeverHeldUpByARankThatFillsUp) {
+    GroupThatFillsUp group;
+    const DecodeCost cost{.a0_us = 5000, .a1_us = 50, .a2_us = 0.02};
+    std::vector<double> steps_us;
+    for (std::int64_t step = 1; step < 3000; ++step) {
+        const std::vector<DecodeLoad> loads = group.step(step);
+        for (std::size_t r = 0; r < loads.size(); ++r)
+            ASSERT_GE(group.free_blocks(r), 0) << "rank " << r << " at step " << step;
+        if (step > 200) steps_us.push_back(decode_step_us(cost, loads));
+    }
+    EXPECT_GT(group.dropped, 0U);  // the pressure that this is about was there
+    EXPECT_GT(group.ended, 1000U);
+    std::sort(steps_us.begin(), steps_us.end());
+    EXPECT_LE(steps_us.back(), 2 * steps_us[steps_us.size() / 2]);
+}
+
+// serving.md t.D1: 512 clients that ask again as soon as they are answered, 8 ranks, reports some
+// steps old.
+TEST(DecodeLedger, SteadyClientsAreSpreadEvenly) {
+    constexpr std::size_t kRanks = 8, kClients = 512;
+    for (const DecodeRule rule : kRules) {
+        DecodeSettings settings;
+        settings.rule = rule;
+        DecodeBalancer balancer(settings);
+        balancer.add_group(0, kRanks);
+        RandomStream random(5);
+        struct Report {
+            std::array<std::int64_t, kRanks> sequences{}, kv{}, number{};
+        };
+        std::deque<Report> reports(6);
+        Report now;
+        std::map<std::int64_t, std::vector<std::pair<std::size_t, std::int64_t>>> ends;
+        std::size_t running = 0;
+        std::uint64_t id = 0;
+        double most = 0, mean = 0;
+        for (std::int64_t step = 1; step <= 1500; ++step) {
+            for (std::size_t r = 0; r < kRanks; ++r) {
+                const Report& old = reports.front();
+                DecodeRankReport report = report_of(old.sequences[r], old.kv[r]);
+                report.acked = old.number[r];
+                report.step = step;
+                balancer.report(0, r, report, step);
+            }
+            std::vector<DecodeRequest> batch;
+            for (; running < std::min(kClients, static_cast<std::size_t>(step) * 8); ++running)
+                batch.push_back(
+                    request_of(id++, 200 + static_cast<std::int64_t>(random.next_below(2000))));
+            std::vector<DecodePlacement> placements;
+            balancer.place(batch, step, &placements);
+            for (const DecodePlacement& p : placements) {
+                const auto r = static_cast<std::size_t>(p.rank);
+                const std::int64_t kv = batch[p.id - batch.front().id].context_tokens;
+                ++now.sequences[r];
+                now.kv[r] += kv;
+                now.number[r] = p.number;
+                const auto life = 1 + static_cast<std::int64_t>(random.next_below(200));
+                ends[step + life].emplace_back(r, kv);
+            }
+            if (step > 300) {
+                most += static_cast<double>(
+                    *std::max_element(now.sequences.begin(), now.sequences.end()));
+                mean += static_cast<double>(kClients) / kRanks;
+            }
+            for (const auto& [r, kv] : ends[step + 1]) {
+                --now.sequences[r];
+                now.kv[r] -= kv;
+                --running;
+            }
+            reports.push_back(now);
+            reports.pop_front();
+        }
+        EXPECT_LE(most / mean, 1.2) << static_cast<int>(rule);
+    }
+}
+
 TEST(DecodeLimits, NoRankIsPromisedMoreThanItHas) {
     EXPECT_TRUE(rc::check([] {
         std::vector<DecodeRankReport> ranks(*rc::gen::inRange<std::size_t>(1, 5));
@@ -268,6 +439,49 @@ TEST(DecodeRebalance, MovesHalfTheExcessFromARankThatStaysSlow) {
     EXPECT_EQ(balancer.view(0, static_cast<std::size_t>(move->to)).kv_tokens, 160'000);
     report_all(200);
     EXPECT_FALSE(balancer.rebalance(0, 0, sequences, 2'500'000));  // one a second
+}
+
+void relive(DecodeBalancer& balancer) {
+    for (std::size_t g = 0; g < 2; ++g)
+        balancer.add_group(g, 3);
+    for (std::int64_t i = 0; i < 300; ++i) {
+        const std::int64_t mix = i * 7919 % 4001;
+        DecodeRankReport report = report_of(mix % 50, mix * 1000);
+        report.step = i;
+        report.acked = i / 12;
+        if (mix % 40 == 0) report.free_blocks = 10;
+        report.newest_id = static_cast<std::uint64_t>(i);
+        balancer.report(static_cast<std::size_t>(mix % 2), static_cast<std::size_t>(mix % 3),
+                        report, i);
+        const DecodePlacement p = place(balancer, request_of(static_cast<std::uint64_t>(i), mix));
+        if (p.rank >= 0 && mix % 9 == 0)
+            balancer.withdraw(static_cast<std::size_t>(p.group), static_cast<std::size_t>(p.rank),
+                              p.number, i);
+        balancer.set_draining(1, mix % 3 == 0);
+    }
+}
+
+TEST(DecodeState, ARecordedLogIsReplayedToTheSameHash) {
+    std::vector<DecisionRecord> recorded;
+    DecodeBalancer live{DecodeSettings{}};
+    live.log().set_visitor([&](const DecisionRecord& r) { recorded.push_back(r); });
+    relive(live);
+    ASSERT_GT(recorded.size(), 300U);
+    DecodeBalancer again{DecodeSettings{}};
+    ReplayCheck check(recorded);
+    again.log().set_visitor([&](const DecisionRecord& r) { check.observe(r); });
+    relive(again);
+    EXPECT_TRUE(check.finish().ok());
+    EXPECT_EQ(again.log().hash(), live.log().hash());
+
+    DecodeSettings other;
+    other.rule = DecodeRule::split;
+    DecodeBalancer differs(other);
+    ReplayCheck found(recorded);
+    differs.log().set_visitor([&](const DecisionRecord& r) { found.observe(r); });
+    relive(differs);
+    EXPECT_FALSE(found.finish().ok());
+    EXPECT_NE(differs.log().hash(), live.log().hash());
 }
 
 TEST(DecodeState, AStandbyDecidesAsTheOriginalWouldHave) {

@@ -29,6 +29,8 @@ Status PrefillSettings::check() const {
             return invalid_argument("tau_us: {}, expected 1,000 to 60,000,000", tau_us[k]);
         if (!(ttft_limit_us[k] > 0 && std::isfinite(ttft_limit_us[k])))
             return invalid_argument("ttft_limit_us: {}, expected a number > 0", ttft_limit_us[k]);
+        if (!(headroom[k] >= 1 && headroom[k] <= 16))
+            return invalid_argument("headroom: {}, expected 1 to 16", headroom[k]);
     }
     const auto positive = {look_ahead,         skips_max,      round_us,       lease_us,
                            queue_requests_max, start_limit_us, token_bytes_max};
@@ -159,7 +161,7 @@ PrefillAdmission PrefillBalancer::admit(const PrefillRequest& request, std::int6
     if (entry.request.deadline_us == 0) entry.request.deadline_us = now_us;
     entry.since_us = now_us;
     entry.order = order_next_++;
-    queues_[entry.length_class].arrived_us += entry.cost_us;
+    queues_[entry.length_class].arrived_us += usable_us(entry);
     entries_.emplace(request.id, entry);
     enqueue(request.id);
     by_admission_.push_back(request.id);
@@ -205,7 +207,7 @@ void PrefillBalancer::divide(std::int64_t now_us) {
     std::int64_t ranks = 0;
     for (std::size_t k = 0; k < kPrefillClasses; ++k) {
         Queue& queue = queues_[k];
-        input.demand_us[k] = queue.arrived_us + queue.cost_us;
+        input.demand_us[k] = queue.arrived_us + queue.usable_us;
         input.engines += input.previous[k];
         backlog += static_cast<double>(queue.cost_us);
         ranks += live_ranks(k);
@@ -217,9 +219,12 @@ void PrefillBalancer::divide(std::int64_t now_us) {
     for (const Engine& engine : engines_) {
         for (const std::uint64_t id : engine.granted) {
             const Entry& entry = entries_.at(id);
-            input.demand_us[entry.length_class] += std::min(entry.cost_us, settings_.round_us);
+            input.demand_us[entry.length_class] += usable_us(entry);
         }
     }
+    for (std::size_t k = 0; k < kPrefillClasses; ++k)
+        input.demand_us[k] =
+            std::llround(static_cast<double>(input.demand_us[k]) * settings_.headroom[k]);
     round_end_us_ = now_us + settings_.round_us;
     const bool is_urgent = backlog > settings_.urgent_backlog_us * static_cast<double>(ranks);
     input.is_limited = has_divided_ && !is_urgent;

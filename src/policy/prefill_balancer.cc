@@ -126,6 +126,7 @@ void PrefillBalancer::enqueue(std::uint64_t id) {
         [&](const Entry& a, std::uint64_t b) { return comes_before(a, entries_.at(b)); });
     queue.ids.insert(place, id);
     queue.cost_us += entry.cost_us;
+    queue.usable_us += usable_us(entry);
     if (settings_.mode == AdmissionMode::shed) queue.shed_order.insert(shed_key(entry));
 }
 
@@ -138,6 +139,7 @@ void PrefillBalancer::remove_from_queue(std::uint64_t id) {
     FATHOM_CHECK(place != queue.ids.end() && *place == id);
     queue.ids.erase(place);
     queue.cost_us -= entry.cost_us;
+    queue.usable_us -= usable_us(entry);
     queue.shed_order.erase(shed_key(entry));
     unlock(id);
 }
@@ -377,10 +379,12 @@ std::optional<PrefillBalancer::Picked> PrefillBalancer::take_aside(std::size_t e
 }
 
 std::optional<PrefillBalancer::Picked> PrefillBalancer::pick(std::size_t length_class,
-                                                             std::size_t engine, std::size_t rank) {
+                                                             std::size_t engine, std::size_t rank,
+                                                             bool has_debt) {
     Queue& queue = queues_[length_class];
     PullRank& on = ranks_[rank];
-    if (queue.locked) {
+    if (queue.locked &&
+        (has_debt || cost_on(entries_.at(*queue.locked), engines_[engine]) <= on.quota_us)) {
         const std::int64_t blocks = entries_.at(*queue.locked).blocks;
         if (blocks <= on.free_blocks)
             return Picked{.id = *queue.locked, .reason = PrefillReason::head_lock};
@@ -400,7 +404,8 @@ std::optional<PrefillBalancer::Picked> PrefillBalancer::pick(std::size_t length_
             const bool is_covered = entry.work.tokens <= on.cap_tokens &&
                                     cost_on(entry, engines_[engine]) <= on.quota_us;
             if (is_covered) return Picked{.id = id, .reason = PrefillReason::fits_quota};
-            if (on.backlog_us < tau) return Picked{.id = id, .reason = PrefillReason::debt};
+            if (has_debt && on.backlog_us < tau)
+                return Picked{.id = id, .reason = PrefillReason::debt};
         }
         if (i == 0 && ++entry.skips > settings_.skips_max && !queue.locked) queue.locked = id;
     }
@@ -427,17 +432,20 @@ std::optional<PrefillBalancer::Picked> PrefillBalancer::pick_own(std::size_t eng
                 first = k;
         }
         if (!first) return std::nullopt;
-        if (const auto picked = pick(*first, engine, rank)) return picked;
+        if (const auto picked = pick(*first, engine, rank, true)) return picked;
         asked[*first] = true;
     }
 }
 
 std::optional<PrefillBalancer::Picked> PrefillBalancer::steal(std::size_t engine, std::size_t rank,
                                                               std::int64_t now_us) {
+    if (!settings_.is_stealing) return std::nullopt;
     const std::size_t serves = engines_[engine].serves;
     const Queue& own = queues_[serves];
+    // From longer classes only what the quota covers: a giant would make every step of an engine of
+    // short prompts a long one.
     const auto try_class = [&](std::size_t k, PrefillReason reason) -> std::optional<Picked> {
-        auto picked = pick(k, engine, rank);
+        auto picked = pick(k, engine, rank, k < serves);
         if (picked) picked->reason = reason;
         return picked;
     };

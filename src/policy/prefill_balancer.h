@@ -19,6 +19,7 @@
 // Owned by one thread. Times are microseconds of the caller's clock and must not run backwards.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -84,9 +85,13 @@ struct PrefillSettings {
     std::int64_t look_ahead = 16;
     std::int64_t skips_max = 8;
     std::int64_t round_us = 2'000'000;
+    // Demand is multiplied by this when engines are divided: room for bursts of the short classes,
+    // whose wait is felt, from the long ones, which are long anyway.
+    std::array<double, kPrefillClasses> headroom = {2, 1.5, 1.2, 1};
     std::int64_t lease_us = 3'000'000;
     // Division ignores its limit on changes above this backlog of the whole fleet.
     double urgent_backlog_us = 5e6;
+    bool is_stealing = true;       // engines without work of their own take from other classes
     double steal_use_max = 0.70;   // of its quota, for an engine to take from a longer class
     double held_share_max = 0.60;  // of a rank's blocks, by prompts that wait for decode
 
@@ -235,7 +240,9 @@ class PrefillBalancer {
         std::deque<std::uint64_t> ids;  // sorted by comes_before
         std::set<ShedKey> shed_order;   // under AdmissionMode::shed: who goes first
         std::int64_t cost_us = 0;
-        std::int64_t arrived_us = 0;  // cost admitted in this round
+        // What a round could use of it: a request runs on one rank, so no more than a round each.
+        std::int64_t usable_us = 0;
+        std::int64_t arrived_us = 0;  // usable cost admitted in this round
         std::int64_t used_us = 0;     // cost granted to engines of this class in this round
         std::int64_t used_before_us = 0, offered_before_us = 0;  // in the last round
         std::optional<std::uint64_t> locked;
@@ -264,6 +271,9 @@ class PrefillBalancer {
     void erase(std::uint64_t id);
     void unlock(std::uint64_t id);
 
+    std::int64_t usable_us(const Entry& entry) const {
+        return std::min(entry.cost_us, settings_.round_us);
+    }
     void set_work(Entry& entry) const;  // class, work and blocks, from the request
     Status load_entries(StateReader& in, std::size_t limit);
     static ShedKey shed_key(const Entry& entry);
@@ -271,7 +281,8 @@ class PrefillBalancer {
     PrefillReason open_ranks(const PrefillPull& pull);
     void join_ranks();
     std::optional<std::size_t> fullest_quota() const;
-    std::optional<Picked> pick(std::size_t length_class, std::size_t engine, std::size_t rank);
+    std::optional<Picked> pick(std::size_t length_class, std::size_t engine, std::size_t rank,
+                               bool has_debt);
     std::optional<Picked> pick_own(std::size_t engine, std::size_t rank);
     std::optional<Picked> steal(std::size_t engine, std::size_t rank, std::int64_t now_us);
     std::optional<Picked> take_aside(std::size_t engine, std::size_t rank, bool* is_aside);

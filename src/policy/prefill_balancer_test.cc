@@ -4,12 +4,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <set>
+
 #include "policy/test_prefill_fleet.h"
 
 namespace fathom {
 namespace {
 
-using testing::PrefillFleet;
 using testing::some_prefill_settings;
 
 constexpr PrefillEngine kFourRanks{.ranks = 4, .blocks_per_rank = 16'384};
@@ -155,11 +156,15 @@ TEST(PrefillPull, StealsFromShorterClassesAtOnceAndFromLongerOnesLate) {
     giant[0].giant_us = giant[0].backlog_us = 200e3;
     EXPECT_TRUE(pull(balancer, longer, giant, 150'000, 1).grants.empty());
     EXPECT_EQ(pull(balancer, longer, giant, 150'001, 1).grants.size(), 1U);
-    balancer.admit(prompt(3, 40'000), 0);
+    balancer.admit(prompt(3, 17'000), 0);
     EXPECT_TRUE(pull(balancer, 1 - longer, idle(1), 1'000'000).grants.empty());
     const Pulled late = pull(balancer, 1 - longer, idle(1), 2'000'001);
     ASSERT_EQ(late.grants.size(), 1U);
     EXPECT_EQ(late.grants[0].reason, PrefillReason::steal_longer);
+    balancer.admit(prompt(5, 60'000), 2'000'001);  // a giant for an engine of short prompts
+    EXPECT_TRUE(pull(balancer, 1 - longer, idle(1), 5'000'000).grants.empty());
+    EXPECT_EQ(pull(balancer, longer, idle(1), 5'000'000, 1).grants.at(0).reason,
+              PrefillReason::debt);
 }
 
 TEST(PrefillPull, ContextParallelEnginesChargeEveryRank) {
@@ -337,93 +342,58 @@ TEST(PrefillAdmission, ShedsTheNewestOfTheLowestPriority) {
     EXPECT_EQ(balancer.waiting(0), 3);
 }
 
-// Fleets
-
-void add_arrivals(PrefillFleet& fleet, int count) {
-    for (int i = 0; i < count; ++i) {
-        const auto tokens = *rc::gen::oneOf(
-            rc::gen::inRange<std::int64_t>(0, 3000), rc::gen::inRange<std::int64_t>(1, 100'000),
-            rc::gen::element<std::int64_t>(600'000, kContextTokensMax));
-        PrefillRequest request = prompt(static_cast<std::uint64_t>(i), tokens);
-        request.hit_tokens = *rc::gen::inRange<std::int64_t>(0, tokens + 1);
-        request.is_window_found = *rc::gen::arbitrary<bool>();
-        fleet.admit_at(*rc::gen::inRange<std::int64_t>(0, 3'000'000), request);
+// Feeds a balancer a made-up but fixed history.
+void relive(PrefillBalancer& balancer) {
+    std::vector<std::uint64_t> closed;
+    for (std::size_t e = 0; e < 3; ++e)
+        balancer.join(e, 1, kFourRanks, 0);
+    for (std::uint64_t i = 0; i < 300; ++i) {
+        const auto now_us = static_cast<std::int64_t>(i) * 30'000;
+        const std::uint64_t mix = i * 7919 % 4001;
+        balancer.admit(prompt(i, static_cast<std::int64_t>(mix * mix % 400'000)), now_us);
+        std::vector<PrefillRankReport> ranks = idle(4);
+        ranks[mix % 4].backlog_us = static_cast<double>(mix * 100);
+        ranks[mix % 3].free_blocks = static_cast<std::int64_t>(mix % 500);
+        for (const PrefillGrant& grant : pull(balancer, mix % 3, ranks, now_us, 3).grants) {
+            if (mix % 7 == 0) balancer.give_back(grant.id, grant.attempt, now_us);
+            if (mix % 2 == 0) balancer.finish(grant.id, grant.attempt, now_us);
+        }
+        if (mix % 50 == 0) balancer.lose(mix % 3, now_us);
+        if (mix % 50 == 1)
+            balancer.join(mix % 3, static_cast<std::int64_t>(i) + 2, kFourRanks, now_us);
+        if (mix % 11 == 0) balancer.cancel(i / 2, now_us);
+        balancer.tick(now_us, &closed);
     }
 }
 
-TEST(PrefillFleet, EveryRequestIsComputedOnceAndWhole) {
-    EXPECT_TRUE(rc::check([] {
-        const auto engines = *rc::gen::inRange<std::size_t>(1, 5);
-        const PrefillEngine what{.ranks = *rc::gen::inRange<std::int64_t>(1, 4),
-                                 .blocks_per_rank = *rc::gen::element<std::int64_t>(8192, 9000)};
-        PrefillFleet fleet(some_prefill_settings(), engines, what);
-        const int count = *rc::gen::inRange(0, 40);
-        add_arrivals(fleet, count);
-        fleet.run(2'000'000'000);
-        RC_ASSERT(fleet.is_idle());
-        RC_ASSERT(fleet.done().size() == static_cast<std::size_t>(count));
-        RC_ASSERT(!::testing::Test::HasFailure());
-        for (std::size_t k = 0; k < kPrefillClasses; ++k)
-            RC_ASSERT(fleet.balancer().backlog_us(k) == 0);
-    }));
-}
+TEST(PrefillState, ARecordedLogIsReplayedToTheSameHash) {
+    std::vector<DecisionRecord> recorded;
+    PrefillBalancer live(some_prefill_settings());
+    live.log().set_visitor([&](const DecisionRecord& r) { recorded.push_back(r); });
+    relive(live);
+    ASSERT_GT(recorded.size(), 300U);
+    std::set<DecisionKind> kinds;
+    for (const DecisionRecord& record : recorded)
+        kinds.insert(record.kind);
+    EXPECT_THAT(kinds, ::testing::IsSupersetOf(
+                           {DecisionKind::prefill_admission, DecisionKind::prefill_grant,
+                            DecisionKind::prefill_division, DecisionKind::prefill_return}));
 
-TEST(PrefillFleet, SameInputsGiveTheSameHash) {
-    std::array<std::uint64_t, 2> hashes{};
-    for (std::uint64_t& hash : hashes) {
-        PrefillFleet fleet(some_prefill_settings(), 3, kFourRanks);
-        for (std::uint64_t i = 0; i < 200; ++i)
-            fleet.admit_at(static_cast<std::int64_t>(i) * 5000,
-                           prompt(i, static_cast<std::int64_t>(1 + (i * 7919) % 90'000)));
-        fleet.run(1'000'000'000);
-        EXPECT_EQ(fleet.done().size(), 200U);
-        hash = fleet.balancer().log().hash();
-    }
-    EXPECT_EQ(hashes[0], hashes[1]);
-}
+    PrefillBalancer again(some_prefill_settings());
+    ReplayCheck check(recorded);
+    again.log().set_visitor([&](const DecisionRecord& r) { check.observe(r); });
+    relive(again);
+    EXPECT_TRUE(check.finish().ok());
+    EXPECT_EQ(again.log().hash(), live.log().hash());
 
-TEST(PrefillFleet, ABacklogOfRanksStaysWithinTheHorizon) {
-    PrefillFleet fleet(some_prefill_settings(), 2, kFourRanks);
-    for (std::uint64_t i = 0; i < 2000; ++i)
-        fleet.admit_at(0, prompt(i, 1500));
-    fleet.run(1'000'000'000);
-    EXPECT_LE(fleet.most_backlog_us, 2 * 150e3);
-    EXPECT_GT(fleet.most_backlog_us, 100e3);
-}
-
-double short_p99_us(bool has_giants) {
-    PrefillFleet fleet(some_prefill_settings(), 8, kFourRanks);
-    std::vector<std::int64_t> arrivals;
-    for (std::uint64_t i = 0; i < 4000; ++i) {
-        const auto at_us = static_cast<std::int64_t>(i) * 5000;
-        const bool is_giant = has_giants && i % 800 == 100;
-        arrivals.push_back(is_giant ? -1 : at_us);
-        fleet.admit_at(at_us, prompt(i, is_giant ? 900'000 : 1000 + (i * 37) % 3000));
-    }
-    fleet.run(1'000'000'000);
-    EXPECT_EQ(fleet.done().size(), 4000U);
-    std::vector<double> waits;
-    for (const auto& [id, done] : fleet.done())
-        if (arrivals[id] >= 0) waits.push_back(static_cast<double>(done.at_us - arrivals[id]));
-    std::sort(waits.begin(), waits.end());
-    return waits[waits.size() * 99 / 100];
-}
-
-TEST(PrefillFleet, GiantsHardlyDelayShortPrompts) {
-    EXPECT_LT(short_p99_us(true), 1.5 * short_p99_us(false));
-}
-
-TEST(PrefillFleet, ShortPromptsPassAGiantOnTheOnlyEngine) {
-    PrefillFleet fleet(some_prefill_settings(), 1, kOneRank);
-    fleet.admit_at(0, prompt(0, 128'000));
-    for (std::uint64_t i = 1; i <= 20; ++i)
-        fleet.admit_at(500'000 + static_cast<std::int64_t>(i) * 20'000, prompt(i, 500));
-    fleet.run(1'000'000'000);
-    ASSERT_EQ(fleet.done().size(), 21U);
-    const std::int64_t giant_us = fleet.done().at(0).at_us;
-    EXPECT_GT(giant_us, 1'500'000);
-    for (std::uint64_t i = 1; i <= 20; ++i)
-        EXPECT_LT(fleet.done().at(i).at_us, 1'600'000);
+    PrefillSettings other = some_prefill_settings();
+    other.horizon_steps = 1;
+    PrefillBalancer differs(other);
+    ReplayCheck found(recorded);
+    differs.log().set_visitor([&](const DecisionRecord& r) { found.observe(r); });
+    relive(differs);
+    EXPECT_FALSE(found.finish().ok());
+    EXPECT_NE(differs.log().hash(), live.log().hash());
 }
 
 TEST(PrefillState, AStandbyDecidesAsTheOriginalWouldHave) {

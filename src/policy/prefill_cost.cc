@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "policy/nnls.h"
-
 namespace fathom {
 
 namespace {
 
 constexpr double kAbsorbOver = 1.10;
 constexpr std::int64_t kDriftUs = 300'000'000;
-constexpr std::size_t kUnknowns = 6;
-constexpr std::size_t kPrefillSamplesMin = 2 * kUnknowns;
 
 std::int64_t block_down(std::int64_t tokens) {
     return tokens - tokens % kBlockTokens;
@@ -53,6 +49,7 @@ Status PrefillCost::check() const {
 double PrefillCost::work_us(std::int64_t tokens, std::int64_t context) const {
     const auto q = static_cast<double>(tokens);
     const auto c = static_cast<double>(context);
+    if (table) return factor() * scale * table->work_us(tokens, context);
     return factor() * scale * (k1_us * q + k2_us * q * (c + (q + 1) / 2));
 }
 
@@ -70,6 +67,32 @@ double PrefillCost::request_us(std::int64_t context, std::int64_t tokens, bool f
     return slice_us(whole) + factor() * k5_us * more;
 }
 
+namespace {
+
+// The most tokens up to `limit` whose work is within the budget, a time without the factor.
+std::int64_t tokens_within(const PrefillCost& cost, double budget, std::int64_t context,
+                           std::int64_t limit) {
+    const auto c = static_cast<double>(context);
+    if (cost.table) {
+        std::int64_t fits = 0, over = limit + 1;
+        while (over - fits > 1) {
+            const std::int64_t middle = fits + (over - fits) / 2;
+            const bool is_within = cost.scale * cost.table->work_us(middle, context) <= budget;
+            (is_within ? fits : over) = middle;
+        }
+        return fits;
+    }
+    // The root of a·q² + b·q = budget as 2·budget / (b + √…): no difference of close numbers, and
+    // right for a = 0.
+    const double a = cost.scale * cost.k2_us / 2;
+    const double b = cost.scale * (cost.k1_us + cost.k2_us * (c + 0.5));
+    const double divisor = b + std::sqrt(b * b + 4 * a * budget);
+    const double root = divisor > 0 ? 2 * budget / divisor : static_cast<double>(limit);
+    return root >= static_cast<double>(limit) ? limit : static_cast<std::int64_t>(root);
+}
+
+}  // namespace
+
 std::int64_t fit_slice(const PrefillCost& cost, double budget_us, const PrefillRest& rest,
                        std::int64_t tokens_max, bool is_rank_empty) {
     const auto c = static_cast<double>(rest.context);
@@ -80,73 +103,17 @@ std::int64_t fit_slice(const PrefillCost& cost, double budget_us, const PrefillR
     const std::int64_t least = is_rank_empty ? std::min(limit, kBlockTokens) : 0;
     if (!(budget > 0)) return least;
 
-    // The root of a·q² + b·q = budget as 2·budget / (b + √…): no difference of close numbers, and
-    // right for a = 0.
-    const double a = cost.scale * cost.k2_us / 2;
-    const double b = cost.scale * (cost.k1_us + cost.k2_us * (c + 0.5));
-    const double divisor = b + std::sqrt(b * b + 4 * a * budget);
-    const double root = divisor > 0 ? 2 * budget / divisor : static_cast<double>(limit);
-    std::int64_t n = root >= static_cast<double>(limit) ? limit : static_cast<std::int64_t>(root);
-
+    std::int64_t n = tokens_within(cost, budget, rest.context, limit);
     const double finish = cost.work_us(rest.tokens, rest.context) / factor + cost.k4_us;
     if (n == rest.tokens && finish > budget) n = rest.tokens - 1;  // the decoder tail counts too
     if (n < rest.tokens) {
         n = block_down(n);
-        if (n > 0 && rest.tokens - n < kTailAbsorb) {
+        if (rest.tokens - n < kTailAbsorb) {
             if (rest.tokens <= tokens_max && finish <= budget * kAbsorbOver) return rest.tokens;
             n = block_down(std::max<std::int64_t>(0, rest.tokens - kTailAbsorb));
         }
     }
     return std::max(n, least);
-}
-
-Result<PrefillFit> fit_prefill_cost(std::span<const PrefillSample> samples) {
-    std::vector<double> rows, targets, weights;
-    PrefillFit fit;
-    for (const PrefillSample& sample : samples) {
-        if (!(sample.time_us > 0) || !std::isfinite(sample.time_us)) {
-            return invalid_argument("prefill sample: time {} us, expected a positive number",
-                                    sample.time_us);
-        }
-        if (sample.spread > kSpreadMax) {
-            ++fit.gates.dropped;
-            continue;
-        }
-        std::array<double, kUnknowns> x = {1};
-        for (const PrefillSlice& slice : sample.slices) {
-            const auto q = static_cast<double>(slice.tokens);
-            const auto c = static_cast<double>(slice.context);
-            x[1] += q;
-            x[2] += q * (c + (q + 1) / 2);
-            x[3] += slice.first ? c : 0;
-            x[4] += slice.last ? 1 : 0;
-            x[5] += 1;
-        }
-        rows.insert(rows.end(), x.begin(), x.end());
-        targets.push_back(sample.time_us);
-        weights.push_back(1 / (sample.time_us * sample.time_us));
-    }
-    fit.gates.used = targets.size();
-    if (targets.size() < kPrefillSamplesMin) {
-        return invalid_argument("prefill samples: {} steady ones, expected at least {}",
-                                targets.size(), kPrefillSamplesMin);
-    }
-    const std::vector<double> k = solve_nnls(rows, targets, weights, kUnknowns);
-    PrefillCost& cost = fit.cost;
-    cost.k0_us = k[0], cost.k1_us = k[1], cost.k2_us = k[2];
-    cost.k3_us = k[3], cost.k4_us = k[4], cost.k5_us = k[5];
-
-    std::vector<double> errors;
-    for (std::size_t i = 0; i < targets.size(); ++i) {
-        double predicted = 0;
-        for (std::size_t j = 0; j < kUnknowns; ++j)
-            predicted += k[j] * rows[i * kUnknowns + j];
-        errors.push_back(std::abs(predicted / targets[i] - 1));
-        fit.gates.mean_error += errors.back() / static_cast<double>(targets.size());
-    }
-    std::sort(errors.begin(), errors.end());
-    fit.gates.p99_error = errors[(errors.size() - 1) * 99 / 100];
-    return fit;
 }
 
 void PrefillCorrection::observe(std::size_t length_class, double predicted_us, double observed_us,

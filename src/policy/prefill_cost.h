@@ -12,11 +12,14 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "policy/cost_fit.h"
+#include "policy/prefill_table.h"
 #include "policy/state_bytes.h"
 
 namespace fathom {
@@ -57,6 +60,8 @@ struct PrefillCost {
     double moe_share = 0;    // φ
     double moe_balance = 1;  // moe_lb: slowest rank over mean
     double scale = 1;        // online correction of k1 and k2
+    // Where no coefficients fit: the time of a slice in place of k1, k2 and k5, which are 0.
+    std::shared_ptr<const PrefillTable> table;
 
     Status check() const;  // everything finite, nothing negative, moe_balance >= 1
     double factor() const { return 1 + moe_share * (moe_balance - 1); }
@@ -66,6 +71,8 @@ struct PrefillCost {
     // The rest of a request's prefill in as few slices as the limit of a step allows.
     double request_us(std::int64_t context, std::int64_t tokens, bool first) const;
 };
+
+using PrefillCosts = std::array<PrefillCost, kPrefillClasses>;
 
 // The rest of a request that asks for a slice.
 struct PrefillRest {
@@ -93,6 +100,18 @@ struct PrefillFit {
 // Least squares of relative errors with no negative coefficient. sync_us is part of k0_us, since
 // one rank cannot tell them apart. Needs at least 12 samples with positive times.
 Result<PrefillFit> fit_prefill_cost(std::span<const PrefillSample> samples);
+
+enum class PrefillFitMethod { pooled, by_class, table };
+std::string_view prefill_fit_method_name(PrefillFitMethod method);
+struct PrefillCalibration {
+    PrefillCosts costs;
+    CostGates gates;  // of all steady samples, with these costs
+    PrefillFitMethod method = PrefillFitMethod::pooled;
+};
+// One set of coefficients for all classes if it passes the gates, else one a class with the same k0
+// (a class with fewer than 12 samples keeps the pooled one), else a table. The gates of the result
+// may still not be passed; then the samples are at odds with each other.
+Result<PrefillCalibration> calibrate_prefill(std::span<const PrefillSample> samples);
 
 // Follows one engine, class by class (CostCorrection). What is not the model's fault is left out.
 class PrefillCorrection {

@@ -43,8 +43,6 @@ struct PrefillStep {
     std::vector<double> rank_us;  // predicted, one a rank
 };
 
-using PrefillCosts = std::array<PrefillCost, kPrefillClasses>;
-
 // Keeps its memory between steps. Owned by the engine's thread.
 class PrefillStepPlanner {
   public:

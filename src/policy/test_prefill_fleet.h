@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <vector>
 
@@ -78,6 +79,8 @@ class PrefillFleet {
 
     std::vector<std::uint64_t> closed;
     double most_backlog_us = 0;  // of a rank without a giant
+    // Steps that left a rank without work while a prompt of its engine's class went on waiting.
+    int idle_beside_waiting = 0;
 
   private:
     static constexpr std::int64_t kQuantumUs = 10'000;
@@ -100,6 +103,9 @@ class PrefillFleet {
     void advance(std::size_t e) {
         Engine& engine = engines_[e];
         pull(e);
+        const bool has_idle = std::any_of(engine.jobs.begin(), engine.jobs.end(),
+                                          [](const auto& jobs) { return jobs.empty(); });
+        if (has_idle && balancer_.waiting(balancer_.class_of_engine(e)) > 0) ++idle_beside_waiting;
         const PrefillStep& step =
             engine.planner.plan(settings_.costs, balancer_.tau_us(e), engine.jobs);
         double longest_us = 0;

@@ -1,0 +1,141 @@
+#include "policy/prefill_cost_file.h"
+
+#include <fmt/core.h>
+
+#include <array>
+
+namespace fathom {
+
+namespace {
+
+constexpr const char* kFormat = "fathom-prefill-cost-1";
+
+struct Field {
+    const char* name;
+    double PrefillCost::*value;
+};
+constexpr std::array<Field, 7> kFields = {{{"k0_us", &PrefillCost::k0_us},
+                                           {"k1_us", &PrefillCost::k1_us},
+                                           {"k2_us", &PrefillCost::k2_us},
+                                           {"k3_us", &PrefillCost::k3_us},
+                                           {"k4_us", &PrefillCost::k4_us},
+                                           {"k5_us", &PrefillCost::k5_us},
+                                           {"sync_us", &PrefillCost::sync_us}}};
+
+Status expect_equal(const char* field, const std::string& found, const std::string& expected) {
+    if (found == expected) return {};
+    return invalid_argument(
+        "{}: the file was measured with \"{}\", this is \"{}\"; calibrate again", field, found,
+        expected);
+}
+
+Json numbers(const auto& values) {
+    Json array = Json::array();
+    for (const auto value : values)
+        array.push_back(value);
+    return array;
+}
+
+Json table_json(const PrefillTable& table) {
+    Json json = Json::object();
+    json.set("contexts", numbers(table.contexts()));
+    json.set("tokens", numbers(table.tokens()));
+    json.set("us", numbers(table.times_us()));
+    return json;
+}
+
+Result<std::vector<std::int64_t>> read_axis(const Json& table, const char* name) {
+    const Json* axis = table.find(name);
+    if (axis == nullptr || !axis->is_array())
+        return invalid_argument("table.{}: expected an array", name);
+    std::vector<std::int64_t> values;
+    for (const Json& value : axis->items()) {
+        if (value.kind() != Json::Kind::integer)
+            return invalid_argument("table.{}: {}, expected integers", name, value.dump());
+        values.push_back(value.as_int64());
+    }
+    return values;
+}
+
+Result<PrefillTable> read_table(const Json& table) {
+    FATHOM_ASSIGN(std::vector<std::int64_t> contexts, read_axis(table, "contexts"));
+    FATHOM_ASSIGN(std::vector<std::int64_t> tokens, read_axis(table, "tokens"));
+    const Json* times = table.find("us");
+    if (times == nullptr || !times->is_array())
+        return invalid_argument("table.us: expected an array");
+    std::vector<double> values;
+    for (const Json& value : times->items()) {
+        if (!value.is_number())
+            return invalid_argument("table.us: {}, expected numbers", value.dump());
+        values.push_back(value.as_double());
+    }
+    return PrefillTable::make(std::move(contexts), std::move(tokens), std::move(values));
+}
+
+Result<PrefillCost> read_class(const Json& json) {
+    if (!json.is_object()) return invalid_argument("classes: {}, expected an object", json.dump());
+    PrefillCost cost;
+    for (const Field& field : kFields) {
+        const Json* value = json.find(field.name);
+        if (value == nullptr || !value->is_number())
+            return invalid_argument("classes.{}: expected a number", field.name);
+        cost.*field.value = value->as_double();
+    }
+    FATHOM_RETURN_IF_ERROR(cost.check());
+    if (const Json* table = json.find("table")) {
+        FATHOM_ASSIGN(PrefillTable read, read_table(*table));
+        cost.table = std::make_shared<const PrefillTable>(std::move(read));
+    }
+    return cost;
+}
+
+}  // namespace
+
+std::string prefill_cost_file_text(const PrefillCostIdentity& identity,
+                                   const PrefillCalibration& calibration) {
+    Json file = Json::object();
+    file.set("format", kFormat);
+    file.set("model", identity.model);
+    file.set("kernels", identity.kernels);
+    file.set("ranks", identity.ranks);
+    file.set("card", identity.card);
+    file.set("method", prefill_fit_method_name(calibration.method));
+    file.set("mean_error", calibration.gates.mean_error);
+    file.set("p99_error", calibration.gates.p99_error);
+    file.set("samples", static_cast<std::int64_t>(calibration.gates.used));
+    Json classes = Json::array();
+    for (const PrefillCost& cost : calibration.costs) {
+        Json json = Json::object();
+        for (const Field& field : kFields)
+            json.set(field.name, cost.*field.value);
+        if (cost.table) json.set("table", table_json(*cost.table));
+        classes.push_back(std::move(json));
+    }
+    file.set("classes", std::move(classes));
+    return file.dump() + "\n";
+}
+
+Result<PrefillCosts> read_prefill_cost_file(const Json& file, const PrefillCostIdentity& expected) {
+    FATHOM_ASSIGN(const std::string format, json_string(file, "format", ""));
+    if (format != kFormat)
+        return invalid_argument("format: \"{}\", expected \"{}\"", format, kFormat);
+    FATHOM_ASSIGN(const std::string model, json_string(file, "model", ""));
+    FATHOM_RETURN_IF_ERROR(expect_equal("model", model, expected.model));
+    FATHOM_ASSIGN(const std::string kernels, json_string(file, "kernels", ""));
+    FATHOM_RETURN_IF_ERROR(expect_equal("kernels", kernels, expected.kernels));
+    FATHOM_ASSIGN(const std::int64_t ranks, json_int(file, "ranks", ""));
+    FATHOM_RETURN_IF_ERROR(
+        expect_equal("ranks", std::to_string(ranks), std::to_string(expected.ranks)));
+    FATHOM_ASSIGN(const std::string card, json_string(file, "card", ""));
+    FATHOM_RETURN_IF_ERROR(expect_equal("card", card, expected.card));
+    const Json* classes = file.find("classes");
+    if (classes == nullptr || !classes->is_array() || classes->items().size() != kPrefillClasses)
+        return invalid_argument("classes: expected an array of {} objects", kPrefillClasses);
+    PrefillCosts costs;
+    for (std::size_t k = 0; k < kPrefillClasses; ++k) {
+        FATHOM_ASSIGN(costs[k], read_class(classes->items()[k]));
+    }
+    return costs;
+}
+
+}  // namespace fathom
