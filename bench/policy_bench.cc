@@ -2,7 +2,9 @@
 //
 //   policy_bench [--json] [--only PART]
 //
-// PART is prefill, decode, eplb or budget; each is explained in its file, policy_PART.cc.
+// PART is prefill, decode, eplb, budget, sim, sim-scale or sim-hour; each is explained in its file,
+// policy_PART.cc (those of the simulator in policy_sim.cc). sim-hour takes minutes and runs only
+// when it is asked for.
 #include <fmt/core.h>
 
 #include <string_view>
@@ -15,12 +17,16 @@ namespace {
 struct Part {
     std::string_view name;
     void (*run)(fathom::bench::Report& report);
+    bool is_long = false;
 };
 constexpr Part kParts[] = {
     {"prefill", fathom::bench::bench_policy_prefill},
     {"decode", fathom::bench::bench_policy_decode},
     {"eplb", fathom::bench::bench_eplb},
     {"budget", fathom::bench::bench_verify_budget},
+    {"sim", fathom::bench::bench_sim},
+    {"sim-scale", fathom::bench::bench_sim_scale},
+    {"sim-hour", fathom::bench::bench_sim_hour, true},
 };
 
 }  // namespace
@@ -42,7 +48,7 @@ int main(int argc, char** argv) {
     fathom::bench::Report report("policy");
     bool known = only.empty();
     for (const Part& part : kParts) {
-        if (!only.empty() && only != part.name) continue;
+        if (only.empty() ? part.is_long : only != part.name) continue;
         part.run(report);
         known = true;
     }

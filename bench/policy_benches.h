@@ -18,5 +18,8 @@ void bench_policy_prefill(Report& report);
 void bench_policy_decode(Report& report);
 void bench_eplb(Report& report);
 void bench_verify_budget(Report& report);
+void bench_sim(Report& report);
+void bench_sim_scale(Report& report);
+void bench_sim_hour(Report& report);
 
 }  // namespace fathom::bench

@@ -4,7 +4,15 @@
 //   sim.heap_mevents    the same in one heap
 //   sim.mevents         events of the preset 10000-cards, policies and all, a second of one core
 //   sim.real_time       simulated seconds of it a second
+//
+// sim-scale: one cell of more and more cards, 1:1, all at load 0.85 of their bound
+//   sim.efficiency.N        of N cards, part of the balanced bound
+//   sim.efficiency.fall     points from 128 to 10,000 cards
+//
+// sim-hour: the preset 10000-cards for an hour
+//   sim.hour.minutes, sim.hour.gib, sim.hour.mevents
 #include <fmt/core.h>
+#include <sys/resource.h>
 
 #include <cstdint>
 #include <queue>
@@ -56,22 +64,62 @@ double heap_seconds() {
     return policy_thread_seconds() - begin;
 }
 
+void bench_queues(Report& report) {
+    report.add("sim.queue_mevents", kEvents / queue_seconds() / 1e6, "M events/s");
+    report.add("sim.heap_mevents", kEvents / heap_seconds() / 1e6, "M events/s");
+}
+
+FleetResult run_preset(const FleetConfig& config) {
+    auto result = run_fleet(config);
+    FATHOM_CHECK(result.ok() && result->violations.empty());
+    return std::move(*result);
+}
+
 }  // namespace
 
 void bench_sim(Report& report) {
-    report.add("sim.queue_mevents", kEvents / queue_seconds() / 1e6, "M events/s");
-    report.add("sim.heap_mevents", kEvents / heap_seconds() / 1e6, "M events/s");
+    bench_queues(report);
     auto config = fleet_preset("10000-cards");
     FATHOM_CHECK(config.ok());
     config->duration_s = 12;
     config->warmup_s = 6;
     const double begin = policy_thread_seconds();
-    const auto result = run_fleet(*config);
+    const FleetResult result = run_preset(*config);
     const double seconds = policy_thread_seconds() - begin;
-    FATHOM_CHECK(result.ok());
-    report.add("sim.mevents", static_cast<double>(result->totals.events) / seconds / 1e6,
+    report.add("sim.mevents", static_cast<double>(result.totals.events) / seconds / 1e6,
                "M events/s");
     report.add("sim.real_time", config->duration_s / seconds, "s/s");
+}
+
+void bench_sim_scale(Report& report) {
+    auto config = fleet_preset("64+64");
+    FATHOM_CHECK(config.ok());
+    config->duration_s = 90;
+    config->warmup_s = 45;
+    double first = 0, last = 0;
+    for (const std::int64_t cards : {128, 512, 1'024, 2'048, 6'528, 9'984}) {
+        config->prefill.engines = cards / 2 / config->prefill.ranks;
+        config->decode.groups = cards / 2 / config->decode.ranks;
+        last = run_preset(*config).efficiency();
+        if (first == 0) first = last;
+        report.add(fmt::format("sim.efficiency.{}", cards), last, "of the bound");
+    }
+    report.add("sim.efficiency.fall", 100 * (first - last), "points", 2.0);
+}
+
+void bench_sim_hour(Report& report) {
+    auto config = fleet_preset("10000-cards");
+    FATHOM_CHECK(config.ok());
+    config->duration_s = 3600;
+    const double begin = policy_thread_seconds();
+    const FleetResult result = run_preset(*config);
+    const double seconds = policy_thread_seconds() - begin;
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    report.add("sim.hour.minutes", seconds / 60, "min", 10.0);
+    report.add("sim.hour.gib", static_cast<double>(usage.ru_maxrss) / (1 << 20), "GiB", 8.0);
+    report.add("sim.hour.mevents", static_cast<double>(result.totals.events) / seconds / 1e6,
+               "M events/s");
 }
 
 }  // namespace fathom::bench

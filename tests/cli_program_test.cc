@@ -500,5 +500,28 @@ TEST(CliProgram, ServeSaysWhereItListensAndDrainsOnSigterm) {
     EXPECT_EQ(child.finish(), 0);
 }
 
+// The same fleet in two processes has the same hash and the same report, byte for byte; another
+// seed has another.
+TEST_F(CliFiles, SimulatesAFleetToTheBitInAnyProcess) {
+    const auto fleet = [&](const std::string& seed) {
+        return run({"sim", "run", "one-box", "--json", "--duration", "20", "--set",
+                    "sim.warmup_s=5", "--set=decode.groups=2", "--seed", seed});
+    };
+    const Outcome one = fleet("7"), again = fleet("7"), other = fleet("8");
+    ASSERT_EQ(one.status, 0) << one.err;
+    EXPECT_EQ(one.out, again.out);
+    const auto hash = [](const Outcome& outcome) {
+        const auto json = parse_json(outcome.out);
+        return json.ok() ? std::string(json->find("hash")->as_string()) : outcome.out;
+    };
+    EXPECT_EQ(hash(one).size(), 16U);
+    EXPECT_NE(hash(one), hash(other));
+    EXPECT_THAT(run({"sim", "run", "one-bix"}).err, HasSubstr("\"one-bix\" is not known"));
+    EXPECT_THAT(run({"sim", "run", "one-box", "--set", "decode.group=2"}).err,
+                HasSubstr("did you mean \"--decode.groups\"?"));
+    EXPECT_THAT(run({"sim", "run", "one-box", "--set", "decode.groups=0"}).err,
+                HasSubstr("decode.groups is 0; the limits are 1..100000"));
+}
+
 }  // namespace
 }  // namespace fathom::testing

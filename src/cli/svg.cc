@@ -12,7 +12,7 @@ constexpr double kWidth = 860, kHeight = 300;
 constexpr double kLeft = 70, kRight = 150, kTop = 38, kBottom = 48;
 constexpr const char* kColours[kSvgColours] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                "#56b4e9", "#e69f00", "#444444", "#999933",
-                                               "#882255", "#bbbbbb"};
+                                               "#882255", "#117733", "#bbbbbb"};
 constexpr int kTicks = 5;
 
 // The next number of 1, 2, 2.5, 5 times a power of ten: what an axis can end at.
@@ -117,6 +117,18 @@ std::string svg_line_plot(const SvgLinePlot& plot) {
         out +=
             legend_row(right + 14, kTop + 14 + 18 * static_cast<double>(i), i, plot.lines[i].name);
     }
+    return out + "</svg>\n";
+}
+
+std::string svg_column(const std::vector<SvgLinePlot>& plots) {
+    const double height = kHeight * static_cast<double>(plots.size());
+    std::string out = fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
+        "height=\"{1}\">\n",
+        kWidth, height);
+    for (std::size_t i = 0; i < plots.size(); ++i)
+        out += fmt::format("<g transform=\"translate(0 {})\">\n{}</g>\n",
+                           kHeight * static_cast<double>(i), svg_line_plot(plots[i]));
     return out + "</svg>\n";
 }
 

@@ -12,7 +12,7 @@ namespace fathom {
 // Text as it may stand in XML and HTML.
 std::string svg_escaped(std::string_view text);
 // Told apart with common colour blindness as well; repeats behind the last.
-inline constexpr std::size_t kSvgColours = 10;
+inline constexpr std::size_t kSvgColours = 11;
 const char* svg_colour(std::size_t index);
 
 struct SvgLine {
@@ -28,6 +28,8 @@ struct SvgLinePlot {
     std::string mark;
 };
 std::string svg_line_plot(const SvgLinePlot& plot);
+// Several, one under the other, in one file.
+std::string svg_column(const std::vector<SvgLinePlot>& plots);
 
 // Bars from left to right, each of parts that add up to its length.
 struct SvgBar {

@@ -8,16 +8,13 @@
 #include <utility>
 
 #include "cli/bench/report.h"
+#include "cli/svg.h"
 
 namespace fathom {
 namespace {
 
 constexpr double kWidth = 560, kHeight = 360;
 constexpr double kLeft = 64, kRight = 20, kTop = 16, kBottom = 48;
-
-// Distinguishable in print and by the colour-blind (Okabe and Ito's palette, darkest first).
-constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                    "#56b4e9", "#e69f00", "#444444"};
 
 constexpr const char* kStyle =
     "body{font:14px/1.5 system-ui,sans-serif;color:#1c2430;background:#fff;margin:32px auto;"
@@ -32,29 +29,6 @@ constexpr const char* kStyle =
     "font-weight:600;border-bottom:2px solid #ccd3dc}.scroll{overflow-x:auto}.key{display:flex;"
     "flex-wrap:wrap;gap:16px;margin:8px 0}.key i{display:inline-block;width:12px;height:12px;"
     "border-radius:6px;margin-right:6px;vertical-align:-1px}";
-
-std::string escaped(std::string_view text) {
-    std::string out;
-    for (const char c : text) {
-        switch (c) {
-            case '<':
-                out += "&lt;";
-                break;
-            case '>':
-                out += "&gt;";
-                break;
-            case '&':
-                out += "&amp;";
-                break;
-            case '"':
-                out += "&quot;";
-                break;
-            default:
-                out += c;
-        }
-    }
-    return out;
-}
 
 std::string short_number(double value) {
     if (value >= 10'000) return fmt::format("{:.0f}k", value / 1000);
@@ -200,7 +174,7 @@ std::string plot(const BenchReport& report, const char* caption, const char* x_n
     const Axis y(y_low, y_high, kHeight - kBottom, kTop);
     std::string svg = frame(x, y, x_name);
     for (std::size_t i = 0; i < all.size(); ++i) {
-        const char* colour = kColours[i % std::size(kColours)];
+        const char* colour = svg_colour(i);
         std::string points;
         for (const Spot& spot : front_of(all[i].spots))
             points += fmt::format("{:.1f},{:.1f} ", x.at(spot.x), y.at(spot.y));
@@ -211,8 +185,8 @@ std::string plot(const BenchReport& report, const char* caption, const char* x_n
             svg += fmt::format(
                 "<circle cx='{0:.1f}' cy='{1:.1f}' r='4.5' fill='{2}'><title>{3}</title></circle>"
                 "<text class='label' x='{4:.1f}' y='{5:.1f}'>{6}</text>",
-                x.at(spot.x), y.at(spot.y), colour, escaped(spot.hint), x.at(spot.x) + 7,
-                y.at(spot.y) - 6, escaped(spot.label));
+                x.at(spot.x), y.at(spot.y), colour, svg_escaped(spot.hint), x.at(spot.x) + 7,
+                y.at(spot.y) - 6, svg_escaped(spot.label));
     }
     return fmt::format(
         "<figure><figcaption>{}</figcaption><svg width='{}' height='{}' viewBox='0 0 {} {}' "
@@ -225,8 +199,8 @@ std::string key(const BenchReport& report) {
         series_of(report, [](const LoadSummary& s) { return s.e2el_ms.mean; });
     std::string html = "<div class=key>";
     for (std::size_t i = 0; i < all.size(); ++i)
-        html += fmt::format("<span><i style='background:{}'></i>{}</span>",
-                            kColours[i % std::size(kColours)], escaped(all[i].name));
+        html += fmt::format("<span><i style='background:{}'></i>{}</span>", svg_colour(i),
+                            svg_escaped(all[i].name));
     return html + "<span>numbers: concurrency; line: Pareto front</span></div>";
 }
 
@@ -290,15 +264,15 @@ std::string report_html(const BenchReport& report) {
     std::string html = fmt::format(
         "<!doctype html><html lang=en><meta charset=utf-8><title>{0}: fathom bench</title>"
         "<style>{1}</style><h1>{0}</h1><p>{2} · {3} · {4}</p>",
-        escaped(report.model_id), kStyle, escaped(report.target), escaped(report.dataset),
-        escaped(report.date));
+        svg_escaped(report.model_id), kStyle, svg_escaped(report.target),
+        svg_escaped(report.dataset), svg_escaped(report.date));
     if (report.machine) {
         const BenchMachine& m = *report.machine;
         html += fmt::format(
             "<p>{}, {}, {} threads; measured beside the run: reads {:.1f} GB/s, {} peak {:.0f} "
             "GFLOP/s. A token decoded alone reads {:.2f} GB of weights.</p>",
-            escaped(m.cpu), escaped(m.isa), m.threads, m.read_bytes_per_s / 1e9, m.peak_name,
-            m.peak_flops / 1e9, static_cast<double>(m.active_weight_bytes) / 1e9);
+            svg_escaped(m.cpu), svg_escaped(m.isa), m.threads, m.read_bytes_per_s / 1e9,
+            m.peak_name, m.peak_flops / 1e9, static_cast<double>(m.active_weight_bytes) / 1e9);
     }
     if (!report.points.empty()) {
         html += "<h2>Throughput against latency</h2>" + key(report) + "<div class=plots>";

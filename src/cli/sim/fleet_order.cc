@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/progress.h"
+#include "cli/sim/calibration.h"
 #include "sim/fleet/fleet.h"
 
 namespace fathom {
@@ -16,6 +17,30 @@ namespace {
 bool is_preset(const std::string& word) {
     const auto names = fleet_preset_names();
     return std::find(names.begin(), names.end(), word) != names.end();
+}
+
+// `--set key=value` is another spelling of `--key value`.
+Result<std::vector<std::string>> without_set(const std::vector<std::string>& args) {
+    std::vector<std::string> words;
+    for (std::size_t i = 0; i < args.size(); ++i) {
+        const bool is_joined = args[i].starts_with("--set=");
+        if (args[i] == "--") {
+            words.insert(words.end(), args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
+            break;
+        }
+        if (args[i] != "--set" && !is_joined) {
+            words.push_back(args[i]);
+            continue;
+        }
+        const std::string pair = is_joined             ? args[i].substr(6)
+                                 : i + 1 < args.size() ? args[++i]
+                                                       : std::string();
+        const std::size_t equals = pair.find('=');
+        if (equals == 0 || equals == std::string::npos)
+            return invalid_argument("--set: \"{}\", expected KEY=VALUE", pair);
+        words.push_back("--" + pair);
+    }
+    return words;
 }
 
 // Values begin with those of `preset`, which may itself be one of them: then once more from there.
@@ -36,6 +61,8 @@ Result<FleetOrder> read_over(const std::string& preset, const CommandSpec& spec,
         const std::string& word = line.positional[0];
         if (is_preset(word))
             FATHOM_RETURN_IF_ERROR(settings.schema().set_flag("sim.preset", word));
+        else if (word.find_first_of("./") == std::string::npos)
+            FATHOM_RETURN_IF_ERROR(fleet_preset(word).status());  // no file's name
         else
             FATHOM_RETURN_IF_ERROR(settings.schema().load_file(word));
     }
@@ -44,6 +71,9 @@ Result<FleetOrder> read_over(const std::string& preset, const CommandSpec& spec,
     if (settings.preset() != preset)
         return read_over(settings.preset(), spec, reader, args, values);
     FATHOM_ASSIGN(order.config, settings.config());
+    if (!settings.calibration().empty())
+        FATHOM_RETURN_IF_ERROR(
+            apply_calibration(settings.calibration(), settings.model(), order.config));
     return order;
 }
 
@@ -61,7 +91,8 @@ Result<FleetOrder> FleetOrderReader::read(const std::vector<std::string>& args,
                                             {"--rate", "workload.rate"}};
     whole.aliases.insert(whole.aliases.begin(), aliases.begin(), aliases.end());
     whole.positional_max = 1;
-    return read_over(fleet_preset_names().front(), whole, *this, args, values);
+    FATHOM_ASSIGN(const std::vector<std::string> words, without_set(args));
+    return read_over(fleet_preset_names().front(), whole, *this, words, values);
 }
 
 Result<FleetResult> simulate_fleet(const FleetConfig& config) {

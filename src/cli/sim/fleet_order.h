@@ -23,6 +23,7 @@ struct FleetOrderReader {
     // Adds the command's own keys; called for each pass over the words.
     std::function<void(ConfigSchema&)> bind_own;
 
+    // The first word may be a preset or a file; a flag may be given as --set key=value as well.
     // `values` (key, value) win over everything. invalid_argument names field, value and limit.
     using Values = std::vector<std::pair<std::string, std::string>>;
     Result<FleetOrder> read(const std::vector<std::string>& args, const Values& values = {}) const;

@@ -97,6 +97,12 @@ std::vector<ReportLine> fleet_headline(const FleetResult& result) {
                                    result.all.finished)},
         {"rejected", fmt::format("{} rejected, {} closed unstarted, {} resumed", counted.rejected,
                                  counted.closed, counted.resumed)},
+        {"drains",
+         fmt::format("{} drains, {} starts, {} sequences moved, p99 {:.0f} ms; changes of "
+                     "direction {} and {}",
+                     result.scaling.drains, result.scaling.started, result.totals.moved,
+                     result.move_ms.percentile(0.99), result.scaling.turns[0],
+                     result.scaling.turns[1])},
         {"cost", fmt::format("{:.4f} USD a million tokens at {:.2f} USD a card-hour",
                              result.cost_per_million(), config.money.card_hour)},
         {"revenue", fmt::format("{:.2f} USD a card-hour at the configured prices",
@@ -141,11 +147,11 @@ std::string fleet_table(const FleetResult& result) {
 std::string fleet_csv(const FleetResult& result) {
     std::string text =
         "at_s,prefill_use,decode_use,hit_share,ttft_p50_ms,ttft_p99_ms,input_tokens_s,"
-        "output_tokens_s,waiting,decoding\n";
+        "output_tokens_s,waiting,decoding,prefill_ready,decode_ready\n";
     for (const FleetSample& s : result.series)
-        text += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", s.at_s, s.prefill_use, s.decode_use,
-                            s.hit_share, s.ttft_p50_ms, s.ttft_p99_ms, s.tokens_in_s,
-                            s.tokens_out_s, s.waiting, s.decoding);
+        text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n", s.at_s, s.prefill_use,
+                            s.decode_use, s.hit_share, s.ttft_p50_ms, s.ttft_p99_ms, s.tokens_in_s,
+                            s.tokens_out_s, s.waiting, s.decoding, s.prefill_ready, s.decode_ready);
     return text;
 }
 
@@ -182,7 +188,14 @@ std::string fleet_json(const FleetResult& result) {
                                    {"finished", counted.finished},
                                    {"rejected", counted.rejected},
                                    {"closed", counted.closed},
-                                   {"resumed", counted.resumed}})},
+                                   {"resumed", counted.resumed},
+                                   {"moved", counted.moved},
+                                   {"retried", result.totals.retried}})},
+        {"scaling", Json::object({{"started", result.scaling.started},
+                                  {"drains", result.scaling.drains},
+                                  {"turns_prefill", result.scaling.turns[0]},
+                                  {"turns_decode", result.scaling.turns[1]},
+                                  {"move_ms_p99", result.move_ms.percentile(0.99)}})},
         {"tokens", Json::object({{"input", counted.input_tokens},
                                  {"hit", counted.hit_tokens},
                                  {"computed", counted.computed_tokens},

@@ -62,7 +62,9 @@ Result<std::vector<SpeculationPoint>> parse_speculation(const std::vector<std::s
 
 FleetSettings::FleetSettings(const FleetConfig& preset) : config_(preset) {
     seed_ = static_cast<std::int64_t>(preset.seed);
-    source_ = preset.workload.source == WorkloadSource::trace ? "trace" : "sessions";
+    source_ = preset.workload.source == WorkloadSource::trace     ? "trace"
+              : preset.workload.source == WorkloadSource::clients ? "clients"
+                                                                  : "sessions";
     trace_traffic_ = traffic_name(preset.workload.trace_traffic);
     rule_ = rule_text(preset.decode.policy.rule);
     for (const SpeculationPoint& point : preset.decode.speculation)
@@ -77,9 +79,9 @@ FleetSettings::FleetSettings(const FleetConfig& preset) : config_(preset) {
 }
 
 const std::vector<std::string>& FleetSettings::tables() {
-    static const std::vector<std::string> kTables = {"sim",  "prefill",  "decode",  "network",
-                                                     "pool", "workload", "agent",   "chat",
-                                                     "slo",  "money",    "failures"};
+    static const std::vector<std::string> kTables = {
+        "sim",  "prefill", "decode", "network",  "pool",  "workload", "agent",
+        "chat", "slo",     "money",  "failures", "drain", "scaling",  "hardware"};
     return kTables;
 }
 
@@ -93,6 +95,21 @@ void FleetSettings::bind_run() {
                 "at the beginning that no figure counts");
     schema_.add("sim.runs_out", &config_.runs_out,
                 "go on until all requests are done, instead of stopping at duration_s");
+    schema_.add("sim.calibration", &calibration_,
+                "file of `fathom calibrate`: what steps cost, on engines of one card");
+    schema_.add("sim.model", &model_, "folder of the checkpoint that it measured");
+    schema_.add(
+        "sim.measured", &config_.measured,
+        "tables whose values were measured: prefill, decode, workload; the rest is assumed");
+    const auto hardware = [&](const char* key, double* value, double max, const char* help) {
+        schema_.add(std::string("hardware.") + key, value, 1e-3, max, help);
+    };
+    hardware("card_gb", &config_.hardware.card_gb, 1e6, "memory of a card; `sim plan` uses these");
+    hardware("read_gb_s", &config_.hardware.read_gb_s, 1e6, "at which it is read");
+    hardware("expert_gb", &config_.hardware.expert_gb, 1e6,
+             "weights that an engine's cards share out");
+    hardware("other_gb", &config_.hardware.other_gb, 1e6, "weights on each card");
+    hardware("kv_share", &config_.hardware.kv_share, 1.0, "of what is left, for KV");
     schema_.add("slo.ttft_s_16k", &config_.slo.ttft_s[0], 0.001, kSecondsMax,
                 "time to first token of prompts below 16 K tokens");
     schema_.add("slo.ttft_s_64k", &config_.slo.ttft_s[1], 0.001, kSecondsMax, "below 64 K");
@@ -110,6 +127,24 @@ void FleetSettings::bind_run() {
                 "mean hours between failures of a card, which stop its engine; 0: none");
     schema_.add("failures.repair_s", &config_.failures.repair_s, 0.001, kSecondsMax,
                 "until the engine is back");
+    schema_.add("drain.at_s", &config_.drain.at_s, 0.0, kSecondsMax,
+                "when some are drained for good; 0: never");
+    schema_.add("drain.groups", &config_.drain.groups, 0, 100'000, "decode groups, all but one");
+    schema_.add("drain.engines", &config_.drain.engines, 0, 100'000,
+                "prefill engines, all but one");
+    schema_.add("drain.grace_s", &config_.drain.grace_s, 0.0, kSecondsMax,
+                "until a draining group hands over what still runs");
+    ScalingConfig& scaling = config_.scaling;
+    schema_.add("scaling.enabled", &scaling.is_enabled,
+                "engines and groups come and go, up to prefill.engines and decode.groups");
+    schema_.add("scaling.prefill_begin", &scaling.prefill_begin, 0, 100'000,
+                "engines at the start; 0: all");
+    schema_.add("scaling.decode_begin", &scaling.decode_begin, 0, 100'000,
+                "groups at the start; 0: all");
+    schema_.add("scaling.prefill_min", &scaling.prefill_min, 1, 100'000, "engines that stay");
+    schema_.add("scaling.decode_min", &scaling.decode_min, 1, 100'000, "groups that stay");
+    schema_.add("scaling.use", &scaling.use, 0.01, 1.0, "of an engine's capacity that is wanted");
+    schema_.add("scaling.start_s", &scaling.start_s, 0.0, kSecondsMax, "until a new one works");
 }
 
 void FleetSettings::bind_prefill() {
@@ -194,8 +229,9 @@ void FleetSettings::bind_kv() {
 
 void FleetSettings::bind_workload() {
     WorkloadConfig& workload = config_.workload;
-    schema_.add_choice("workload.source", &source_, {"sessions", "trace"},
-                       "generated sessions (tables agent and chat), or a recorded trace");
+    schema_.add_choice("workload.source", &source_, {"sessions", "clients", "trace"},
+                       "generated sessions (tables agent and chat) in an open loop, the same by "
+                       "clients that wait for their answers, or a recorded trace");
     schema_.add("workload.rate", &workload.rate, 0.0, 1e9,
                 "sessions: requests a second; 0: what makes `load`");
     schema_.add("workload.load", &workload.load, 0.001, 10.0,
@@ -204,6 +240,23 @@ void FleetSettings::bind_workload() {
                 "sessions: rate of busy times over the mean; 1: Poisson");
     schema_.add("workload.burst_s", &workload.burst_s, 0.001, kSecondsMax,
                 "mean length of a busy or a quiet time");
+    RateShape& shape = workload.shape;
+    schema_.add("workload.day_ratio", &shape.day_ratio, 1.0, 100.0,
+                "sessions: most over least rate of a day; 1: always the same");
+    schema_.add("workload.day_s", &shape.day_s, 1.0, kSecondsMax, "length of a day");
+    schema_.add("workload.crowd_factor", &shape.crowd_factor, 1.0, 100.0,
+                "sessions: by how much a crowd raises the rate; 1: none");
+    schema_.add("workload.crowd_at_s", &shape.crowd_at_s, 0.0, kSecondsMax, "when it begins");
+    schema_.add("workload.crowd_ramp_s", &shape.crowd_ramp_s, 0.001, kSecondsMax,
+                "in which it grows and goes");
+    schema_.add("workload.crowd_s", &shape.crowd_s, 0.001, kSecondsMax, "how long it lasts");
+    schema_.add("workload.clients", &workload.clients, 1, 10'000'000, "clients: how many");
+    schema_.add("workload.clients_begin_s", &workload.clients_begin_s, 0.0, kSecondsMax,
+                "clients: in which they begin");
+    schema_.add("workload.retry_s", &workload.retry_s, 0.001, kSecondsMax,
+                "clients: until a refused one comes again, and between sessions, mean");
+    schema_.add("workload.think_max_s", &workload.think_max_s, 0.001, kSecondsMax,
+                "clients: a session with a longer pause is given up for a new one");
     schema_.add("workload.context_tokens_max", &workload.context_tokens_max, 256, 1 << 20,
                 "sessions: of a prompt");
     schema_.add("workload.trace", &workload.trace, "file of Mooncake's or the agentic format");
@@ -249,7 +302,9 @@ void FleetSettings::bind_sessions(const std::string& table, SessionConfig& sessi
 Result<FleetConfig> FleetSettings::config() const {
     FleetConfig config = config_;
     config.seed = static_cast<std::uint64_t>(seed_);
-    config.workload.source = source_ == "trace" ? WorkloadSource::trace : WorkloadSource::sessions;
+    config.workload.source = source_ == "trace"     ? WorkloadSource::trace
+                             : source_ == "clients" ? WorkloadSource::clients
+                                                    : WorkloadSource::sessions;
     config.workload.trace_traffic = trace_traffic_ == "agent"  ? Traffic::agent
                                     : trace_traffic_ == "chat" ? Traffic::chat
                                                                : Traffic::other;

@@ -22,6 +22,9 @@ class FleetSettings {
     ConfigSchema& schema() { return schema_; }
     static const std::vector<std::string>& tables();
     const std::string& preset() const { return config_.preset; }
+    // A file of `fathom calibrate` and its model; empty: none.
+    const std::string& calibration() const { return calibration_; }
+    const std::string& model() const { return model_; }
     // What the keys say. invalid_argument names key, value and expectation.
     Result<FleetConfig> config() const;
 
@@ -37,6 +40,7 @@ class FleetSettings {
     ConfigSchema schema_;
     // Spelled differently in a file than in the structs.
     std::int64_t seed_ = 1;
+    std::string calibration_, model_;
     std::string source_, trace_traffic_, rule_;
     std::vector<std::string> speculation_;
     PrefillCost cost_;

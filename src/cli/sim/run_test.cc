@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/sim/fleet_report.h"
 #include "cli/sim/fleet_settings.h"
+#include "cli/sim/plan.h"
 #include "cli/sim/sweep.h"
 #include "sim/fleet/fleet.h"
 
@@ -108,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{"[sim]\nwarmup_s = 600.0\n", "sim.warmup_s: 600, expected less than"},
         Hostile{"[workload]\nsource = \"trace\"\n", "workload.trace: empty, expected a file"},
         Hostile{"[agent]\nshare = 0.0\n[chat]\nshare = 0.0\n", "there is no traffic"},
-        Hostile{"[agent]\ncompact_tokens = 100.0\n", "agent.compacted_tokens: 20000, expected"},
+        Hostile{"[agent]\ncompact_tokens = 100.0\n", "agent.compacted_tokens: 16000, expected"},
         Hostile{"[decode]\nranks = 64\nper_sequence = true\n",
                 "64 decode cards, expected at most 8"},
         Hostile{"[decode]\nblocks_per_rank = 10\n", "decode.blocks_per_rank: 10, expected"}));
@@ -132,6 +134,46 @@ TEST(SimSweep, ReadsListsAndRanges) {
         EXPECT_FALSE(parse_sweep_axis(wrong).ok()) << wrong;
     EXPECT_EQ(run_sim_sweep({"one-box"}), kExitUsage);
     EXPECT_EQ(run_sim_sweep({"one-box", "--vary", "no.key=1"}), kExitUsage);
+}
+
+TEST(SimSweep, WritesRowsAndPlots) {
+    const std::string csv = testing::TempDir() + "sweep.csv",
+                      svg = testing::TempDir() + "sweep.svg";
+    ASSERT_EQ(run_sim_sweep({"one-box", "--duration", "10", "--sim.warmup_s", "2", "--vary",
+                             "workload.load=0.3,0.6", "--vary", "pool.enabled=true,false", "--csv",
+                             csv, "--svg", svg}),
+              kExitOk);
+    const auto lines = [](const std::string& path, const std::string& text) {
+        std::ifstream in(path);
+        std::string line;
+        int found = 0;
+        while (std::getline(in, line))
+            found += line.find(text) != std::string::npos ? 1 : 0;
+        return found;
+    };
+    EXPECT_EQ(lines(csv, ","), 5);
+    EXPECT_EQ(lines(svg, "<polyline"), 10);  // two lines in each of five plots
+}
+
+TEST(SimPlan, TellsWhatFitsAndRefusesWhatDoesNot) {
+    const std::string csv = testing::TempDir() + "plan.csv";
+    const std::vector<std::string> words = {
+        "one-box", "--cards",           "8", "--plan.seconds",    "20", "--plan.warmup_s",
+        "10",      "--plan.candidates", "1", "--plan.prefill_ep", "4",  "--plan.decode_ep",
+        "4"};
+    std::vector<std::string> with_file = words;
+    with_file.insert(with_file.end(), {"--csv", csv});
+    ASSERT_EQ(run_sim_plan(with_file), kExitOk);
+    std::ifstream in(csv);
+    std::string header, best;
+    std::getline(in, header);
+    std::getline(in, best);
+    EXPECT_EQ(best.rfind("split,1 x EP4 + 1 x EP4,4,1,4,1,", 0), 0U) << best;
+    EXPECT_EQ(run_sim_plan({"one-box", "--cards", "1"}), kExitUsage);
+    EXPECT_EQ(run_sim_plan({"one-box", "--plan.decode_ep", "many"}), kExitUsage);
+    std::vector<std::string> small = words;
+    small.insert(small.end(), {"--hardware.card_gb", "40"});
+    EXPECT_EQ(run_sim_plan(small), kExitFailed);
 }
 
 }  // namespace

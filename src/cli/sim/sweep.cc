@@ -9,6 +9,7 @@
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/sim/fleet_order.h"
+#include "cli/svg.h"
 
 namespace fathom {
 namespace {
@@ -37,8 +38,14 @@ Result<std::vector<std::string>> range_values(const std::string& key, std::strin
 
 struct Sweep {
     std::vector<std::string> vary;
-    std::string csv;
+    std::string csv, svg;
 };
+
+double within_slo(const FleetResult& result) {
+    return result.all.finished > 0 ? static_cast<double>(result.all.within_slo) /
+                                         static_cast<double>(result.all.finished)
+                                   : 0;
+}
 
 struct Column {
     const char* name;
@@ -57,12 +64,7 @@ constexpr Column kColumns[] = {
     {"ttft_p99_ms", [](const FleetResult& r) { return r.all.ttft_ms.percentile(0.99); }},
     {"tpot_p50_ms", [](const FleetResult& r) { return r.all.tpot_ms.percentile(0.5); }},
     {"tpot_p99_ms", [](const FleetResult& r) { return r.all.tpot_ms.percentile(0.99); }},
-    {"within_slo",
-     [](const FleetResult& r) {
-         return r.all.finished > 0
-                    ? static_cast<double>(r.all.within_slo) / static_cast<double>(r.all.finished)
-                    : 0;
-     }},
+    {"within_slo", within_slo},
     {"usd_per_million", [](const FleetResult& r) { return r.cost_per_million(); }},
 };
 
@@ -72,13 +74,15 @@ FleetOrderReader reader(Sweep& sweep) {
         "fathom sim sweep PRESET|CONFIG.toml --vary KEY=VALUES [--vary KEY=VALUES] [options]";
     reader.spec.summary =
         "Runs a fleet once for each value of a key, or each combination of several, and prints a "
-        "row each\nas CSV. VALUES are A,B,C or FROM..TO..STEP. All runs have the same seed.";
+        "row each.\nVALUES are A,B,C or FROM..TO..STEP. All runs have the same seed.";
     reader.spec.tables = {"sweep"};
-    reader.spec.aliases = {{"--vary", "sweep.vary"}, {"--csv", "sweep.csv"}};
+    reader.spec.aliases = {
+        {"--vary", "sweep.vary"}, {"--csv", "sweep.csv"}, {"--svg", "sweep.svg"}};
     reader.bind_own = [&sweep](ConfigSchema& schema) {
         sweep = {};
         schema.add("sweep.vary", &sweep.vary, "KEY=VALUES; repeated for several keys");
-        schema.add("sweep.csv", &sweep.csv, "file for the rows instead of standard output");
+        schema.add("sweep.csv", &sweep.csv, "file for the rows with all figures");
+        schema.add("sweep.svg", &sweep.svg, "file for plots over the first key");
     };
     return reader;
 }
@@ -130,11 +134,86 @@ std::string row(const FleetOrderReader::Values& values, const FleetResult& resul
     return text + fmt::format("{:016x}\n", result.hash);
 }
 
+// One line of the table for people: the keys and what is asked for first.
+std::string table_row(const FleetOrderReader::Values& values, const FleetResult& result) {
+    std::string text;
+    for (const auto& [key, value] : values)
+        text += fmt::format("{:>{}}", value, key.size() + 2);
+    return text + fmt::format(
+                      "{:>12.2f}{:>8.1f}{:>9.1f}{:>9.1f}{:>9.2f}{:>10.0f}{:>10.0f}{:>10.1f}"
+                      "{:>8.1f}{:>11.4f}\n",
+                      result.rate, 100 * result.efficiency(),
+                      100 * result.prefill.share(CardTime::work),
+                      100 * result.decode.share(CardTime::work), 100 * result.hit_share(),
+                      result.all.ttft_ms.percentile(0.5), result.all.ttft_ms.percentile(0.99),
+                      result.all.tpot_ms.percentile(0.99), 100 * within_slo(result),
+                      result.cost_per_million());
+}
+
+std::string table_header(const std::vector<SweepAxis>& axes) {
+    std::string text;
+    for (const SweepAxis& axis : axes)
+        text += "  " + axis.key;
+    return text + fmt::format("{:>12}{:>8}{:>9}{:>9}{:>9}{:>10}{:>10}{:>10}{:>8}{:>11}\n",
+                              "requests/s", "work %", "prefill", "decode", "hits %", "TTFT p50",
+                              "p99 ms", "TPOT p99", "SLO %", "USD/M tok");
+}
+
+struct Run {
+    FleetOrderReader::Values values;
+    FleetResult result;
+};
+
+// Over the first key (its place where it is no number), a line for each combination of the others.
+std::string plots(const std::vector<SweepAxis>& axes, const std::vector<Run>& runs) {
+    std::vector<double> xs;
+    for (const std::string& value : axes[0].values)
+        xs.push_back(fleet_number(value).value_or(static_cast<double>(xs.size())));
+    const std::size_t lines = runs.size() / xs.size();
+    const auto plot = [&](const char* title, const char* unit, auto value) {
+        SvgLinePlot lines_plot;
+        lines_plot.title = title;
+        lines_plot.x_label = axes[0].key;
+        lines_plot.y_label = unit;
+        lines_plot.xs = xs;
+        for (std::size_t l = 0; l < lines; ++l) {
+            SvgLine line{.name = lines == 1 ? title : "", .ys = {}};
+            for (std::size_t a = 1; a < axes.size(); ++a)
+                line.name += (a > 1 ? " " : "") + runs[l].values[a].second;
+            for (std::size_t x = 0; x < xs.size(); ++x)
+                line.ys.push_back(value(runs[x * lines + l].result));
+            lines_plot.lines.push_back(std::move(line));
+        }
+        return lines_plot;
+    };
+    return svg_column({plot("work, part of all card-time", "%",
+                            [](const FleetResult& r) { return 100 * r.efficiency(); }),
+                       plot("time to first token, p99", "ms",
+                            [](const FleetResult& r) { return r.all.ttft_ms.percentile(0.99); }),
+                       plot("time of an output token, p99", "ms",
+                            [](const FleetResult& r) { return r.all.tpot_ms.percentile(0.99); }),
+                       plot("within SLO", "% of requests",
+                            [](const FleetResult& r) { return 100 * within_slo(r); }),
+                       plot("cost of a million tokens", "USD",
+                            [](const FleetResult& r) { return r.cost_per_million(); })});
+}
+
+Status write_files(const Sweep& sweep, const std::vector<SweepAxis>& axes,
+                   const std::vector<Run>& runs) {
+    std::string rows = header(axes);
+    for (const Run& run : runs)
+        rows += row(run.values, run.result);
+    if (!sweep.csv.empty()) FATHOM_RETURN_IF_ERROR(write_output_file(sweep.csv, rows));
+    if (!sweep.svg.empty()) FATHOM_RETURN_IF_ERROR(write_output_file(sweep.svg, plots(axes, runs)));
+    return {};
+}
+
 Status run_all(const std::vector<std::string>& args, const FleetOrderReader& orders,
-               const Sweep& sweep) {
-    FATHOM_ASSIGN(const std::vector<SweepAxis> axes, read_axes(sweep));
-    const std::string csv = sweep.csv;
-    if (!csv.empty()) FATHOM_RETURN_IF_ERROR(check_output_path(csv));
+               const Sweep& given) {
+    FATHOM_ASSIGN(const std::vector<SweepAxis> axes, read_axes(given));
+    const Sweep sweep = given;  // reading orders binds it anew
+    for (const std::string& path : {sweep.csv, sweep.svg})
+        if (!path.empty()) FATHOM_RETURN_IF_ERROR(check_output_path(path));
     // All of them are checked before the first takes its time.
     std::vector<FleetConfig> configs;
     const auto all = combinations(axes);
@@ -142,20 +221,18 @@ Status run_all(const std::vector<std::string>& args, const FleetOrderReader& ord
         FATHOM_ASSIGN(FleetOrder order, orders.read(args, values));
         configs.push_back(std::move(order.config));
     }
-    std::string rows = header(axes);
-    if (csv.empty()) fmt::print("{}", rows);
+    fmt::print("{}", table_header(axes));
+    std::vector<Run> runs;
     for (std::size_t i = 0; i < all.size(); ++i) {
-        FATHOM_ASSIGN(const FleetResult result, simulate_fleet(configs[i]));
+        FATHOM_ASSIGN(FleetResult result, simulate_fleet(configs[i]));
         if (!result.violations.empty())
             return error(StatusCode::internal, "{}", result.violations.front());
-        const std::string text = row(all[i], result);
-        if (csv.empty()) {
-            fmt::print("{}", text);
-            std::fflush(stdout);
-        }
-        rows += text;
+        fmt::print("{}", table_row(all[i], result));
+        std::fflush(stdout);
+        result.series.clear();
+        runs.push_back({all[i], std::move(result)});
     }
-    return csv.empty() ? Status() : write_output_file(csv, rows);
+    return write_files(sweep, axes, runs);
 }
 
 }  // namespace

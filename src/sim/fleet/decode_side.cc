@@ -2,17 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "base/check.h"
-#include "sim/fleet/prefill_side.h"
+#include "sim/fleet/fleet_event.h"
 
 namespace fathom {
 namespace {
 
-constexpr std::int64_t kBlock = 128;
-
 SimTime ns_of(double us) {
     return static_cast<SimTime>(std::llround(us * 1000));
+}
+
+// What a sequence accepts in a step varies by `sigma`, cut at 1 and as far above the mean, and is
+// whole: the variance that is left.
+double accepted_variance(double mean, double sigma) {
+    if (sigma <= 0 || mean <= 1) return 0;
+    const double b = (mean - 1) / sigma;  // of the cut, in deviations
+    const double beyond = 0.5 * std::erfc(b / std::numbers::sqrt2);
+    const double density = std::exp(-b * b / 2) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+    const double kept = 1 - 2 * beyond - 2 * b * density + 2 * b * b * beyond;
+    return sigma * sigma * kept + 1.0 / 12;
 }
 
 struct EndsLater {
@@ -50,6 +60,19 @@ double DecodeSide::bound_us_per_token(const DecodeSideConfig& config, double kv_
     return step_us / (n * point.accepted);
 }
 
+double DecodeSide::sequences_within(const DecodeSideConfig& config, double tpot_ms) {
+    const DecodeCost& cost = config.policy.cost;
+    for (std::int64_t n = config.sequences_max; n > 1; --n) {
+        const auto count = static_cast<double>(n);
+        const SpeculationPoint point = speculation_at(config, count);
+        const double rows = count * point.rows;
+        const double us = cost.c0_us + cost.a0_us + cost.a1_us * count + cost.verify_us * rows +
+                          cost.moe_us * cost.moe_balance * rows * static_cast<double>(config.ranks);
+        if (us / point.accepted <= tpot_ms * 1000) return count;
+    }
+    return 1;
+}
+
 DecodeSide::DecodeSide(const DecodeSideConfig& config, std::uint64_t seed, EventQueue& events,
                        Host& host)
     : config_(config),
@@ -85,7 +108,7 @@ void DecodeSide::promise(const DecodeSeat& seat, const DecodeEntry& entry) {
     Rank& rank = groups_[seat.group].ranks[seat.rank];
     ++rank.promised;
     rank.promised_kv += entry.context_tokens;
-    rank.used_blocks += seat.blocks;
+    rank.used_blocks += entry.blocks();
     rank.growth_tokens += entry.growth_tokens;
 }
 
@@ -93,10 +116,9 @@ void DecodeSide::adopt(const DecodeSeat& seat, const DecodeEntry& entry) {
     Group& group = groups_[seat.group];
     Sequence sequence;
     sequence.entry = entry;
-    sequence.blocks = seat.blocks;
     group.joining.emplace_back(seat.rank, sequence);
     ++sequences_;
-    if (!group.is_stepping && !group.is_broken) {
+    if (!group.is_stepping && group.is_up()) {
         close_span(group);
         begin_step(seat.group);
     }
@@ -106,6 +128,18 @@ double DecodeSide::kv_of(const Rank& rank) const {
     return std::max(0.0, rank.base_kv + static_cast<double>(rank.running.size()) * rank.clock);
 }
 
+// How far the rank's clock goes on while a sequence makes `tokens`. The clock has the mean's luck;
+// the sequence's own, over all its steps, is drawn here at once.
+double DecodeSide::clock_tokens(Rank& rank, std::int64_t tokens) const {
+    const auto wanted = static_cast<double>(tokens);
+    if (config_.is_per_sequence) return wanted;
+    const auto n = static_cast<double>(rank.running.size()) + 1;
+    const double mean = speculation_at(config_, n).accepted;
+    const double variance =
+        accepted_variance(mean, config_.accepted_sigma) * (1 - 1 / n) * wanted / mean;
+    return std::max(1.0, wanted + std::sqrt(variance) * rank.acceptance.normal());
+}
+
 void DecodeSide::begin_step(std::size_t index) {
     Group& group = groups_[index];
     for (auto& [r, sequence] : group.joining) {
@@ -113,7 +147,7 @@ void DecodeSide::begin_step(std::size_t index) {
         --rank.promised;
         rank.promised_kv -= sequence.entry.context_tokens;
         sequence.begin = rank.clock;
-        sequence.end = rank.clock + static_cast<double>(sequence.entry.left_tokens);
+        sequence.end = rank.clock + clock_tokens(rank, sequence.entry.left_tokens);
         rank.base_kv += static_cast<double>(sequence.entry.context_tokens) - sequence.begin;
         rank.running.push_back(sequence);
         std::push_heap(rank.running.begin(), rank.running.end(), EndsLater());
@@ -206,9 +240,9 @@ void DecodeSide::advance(Rank& rank) {
     const double mean = speculation_at(config_, n).accepted;
     const double most = 1 + std::max(0.0, speculation_at(config_, n).rows - 1);
     if (!config_.is_per_sequence) {
-        const double sum =
-            n * mean + std::sqrt(n) * config_.accepted_sigma * rank.acceptance.normal();
-        rank.clock += std::clamp(sum / n, std::min(1.0, mean), std::max(most, mean));
+        const double sigma = std::sqrt(accepted_variance(mean, config_.accepted_sigma) / n);
+        const double drawn = mean + sigma * rank.acceptance.normal();
+        rank.clock += std::clamp(drawn, std::min(1.0, mean), std::max(most, mean));
         return;
     }
     // Each goes on by its own number; the clock by one step's mean, and ends move against it.
@@ -229,7 +263,7 @@ void DecodeSide::finish(Rank& rank) {
         const Sequence sequence = rank.running.back();
         rank.running.pop_back();
         rank.base_kv -= static_cast<double>(sequence.entry.context_tokens) - sequence.begin;
-        rank.used_blocks -= sequence.blocks;
+        rank.used_blocks -= sequence.entry.blocks();
         rank.growth_tokens -= sequence.entry.growth_tokens;
         generated_tokens_ += sequence.entry.left_tokens;
         --sequences_;
@@ -241,7 +275,7 @@ void DecodeSide::finish(Rank& rank) {
 
 DecodeRankReport DecodeSide::report_of(const Group& group, const Rank& rank) const {
     return {.acked = rank.acked,
-            .is_live = !group.is_broken,
+            .is_live = group.is_up(),
             .sequences = static_cast<std::int64_t>(rank.running.size()) + rank.promised,
             .kv_tokens = static_cast<std::int64_t>(kv_of(rank)) + rank.promised_kv,
             .free_blocks = std::max<std::int64_t>(0, config_.blocks_per_rank - rank.used_blocks),
@@ -275,50 +309,96 @@ void DecodeSide::report(std::size_t index, bool is_now) {
         (void)balancer_.report(index, r, group.reports.front()[r], now_us);
 }
 
-void DecodeSide::break_down(std::size_t index) {
+// Takes all sequences off the group.
+void DecodeSide::empty(std::size_t index, bool has_kv) {
     Group& group = groups_[index];
-    if (group.is_broken) return;
-    close_span(group);
-    group.is_broken = true;
     group.is_stepping = false;
     ++group.epoch;
     ++group.step_number;
-    for (auto& [r, sequence] : group.joining) {
+    const auto leave = [&](std::uint32_t slot, std::int64_t generated) {
+        generated_tokens_ += generated;
         --sequences_;
-        host_.lost(sequence.entry.slot, 0);
-    }
+        if (has_kv)
+            host_.moved(slot, generated);
+        else
+            host_.lost(slot, generated);
+    };
+    for (auto& [r, sequence] : group.joining)
+        leave(sequence.entry.slot, 0);
     group.joining.clear();
     for (Rank& rank : group.ranks) {
         for (const Sequence& sequence : rank.running) {
-            const auto done = static_cast<std::int64_t>(rank.clock - sequence.begin);
-            const std::int64_t generated =
-                std::clamp<std::int64_t>(done, 0, sequence.entry.left_tokens - 1);
-            generated_tokens_ += generated;
-            --sequences_;
-            host_.lost(sequence.entry.slot, generated);
+            const double part = (rank.clock - sequence.begin) / (sequence.end - sequence.begin) *
+                                static_cast<double>(sequence.entry.left_tokens);
+            leave(sequence.entry.slot, std::clamp<std::int64_t>(static_cast<std::int64_t>(part), 0,
+                                                                sequence.entry.left_tokens - 1));
         }
         rank.running.clear();
         rank.clock = rank.base_kv = 0;
         rank.promised = rank.promised_kv = rank.used_blocks = rank.growth_tokens = 0;
     }
+}
+
+void DecodeSide::break_down(std::size_t index) {
+    Group& group = groups_[index];
+    close_span(group);
+    group.mode = Mode::broken;
+    empty(index, false);
     report(index, true);
 }
 
-void DecodeSide::repair(std::size_t index) {
+void DecodeSide::start(std::size_t index) {
     Group& group = groups_[index];
     close_span(group);
-    group.is_broken = false;
+    group.mode = Mode::works;
     ++group.step_number;
+    balancer_.set_draining(index, false);
     report(index, true);
+}
+
+void DecodeSide::drain(std::size_t index) {
+    Group& group = groups_[index];
+    if (!group.is_stepping) close_span(group);
+    group.mode = Mode::drains;
+    balancer_.set_draining(index, true);
+}
+
+std::int64_t DecodeSide::sequences_of(std::size_t index) const {
+    const Group& group = groups_[index];
+    auto sum = static_cast<std::int64_t>(group.joining.size());
+    for (const Rank& rank : group.ranks)
+        sum += static_cast<std::int64_t>(rank.running.size());
+    return sum;
+}
+
+bool DecodeSide::is_empty(std::size_t index) const {
+    const Group& group = groups_[index];
+    for (const Rank& rank : group.ranks)
+        if (rank.promised > 0) return false;
+    return sequences_of(index) == 0;
+}
+
+void DecodeSide::stop(std::size_t index) {
+    Group& group = groups_[index];
+    close_span(group);
+    group.mode = Mode::off;
+    empty(index, true);
+    report(index, true);
+}
+
+void DecodeSide::prepare(std::size_t index) {
+    close_span(groups_[index]);
+    groups_[index].mode = Mode::prepares;
 }
 
 void DecodeSide::close_span(Group& group) {
     const SimTime card_ns =
         (events_.now_ns() - group.span_ns) * static_cast<std::int64_t>(group.ranks.size());
-    if (group.span_ns >= count_from_ns_) {
-        const CardTime kind = group.is_broken     ? CardTime::failed
-                              : group.is_stepping ? CardTime::redone
-                                                  : CardTime::idle;
+    if (group.span_ns >= count_from_ns_ && group.mode != Mode::off) {
+        const CardTime kind = group.is_stepping            ? CardTime::redone
+                              : group.mode == Mode::broken ? CardTime::failed
+                              : group.mode == Mode::works  ? CardTime::idle
+                                                           : CardTime::lifecycle;
         ledger_.add(kind, card_ns);
         ledger_.total_ns += card_ns;
     }

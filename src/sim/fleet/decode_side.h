@@ -3,9 +3,9 @@
 //
 // A rank costs the same however many sequences it has: it knows how many there are, their KV as a
 // sum, and a clock of accepted tokens that each of them has advanced by. A sequence that comes with
-// f tokens to go ends when the clock has gone on by f, so a heap of ends is all that is kept. With
-// `is_per_sequence` acceptance is drawn for every sequence of its own instead, to see what the
-// shortcut costs.
+// f tokens to go ends when the clock has gone on by f and by what its own luck makes of that, drawn
+// when it comes; so a heap of ends is all that is kept. With `is_per_sequence` acceptance is drawn
+// for every sequence and step instead, to see what the shortcut costs.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,18 @@
 namespace fathom {
 
 struct DecodeSeat {
-    std::size_t group = 0, rank = 0;
-    std::int64_t blocks = 0;
+    std::uint32_t group = 0, rank = 0;
 };
 struct DecodeEntry {
     std::uint32_t slot = 0;           // the caller's name for the request
-    std::int64_t context_tokens = 0;  // prompt
-    std::int64_t left_tokens = 0;     // to generate, >= 1
-    std::int64_t growth_tokens = 0;   // what the balancer was told
+    std::int32_t context_tokens = 0;  // prompt
+    std::int32_t left_tokens = 0;     // to generate, >= 1
+    std::int32_t growth_tokens = 0;   // what the balancer was told
+
+    // Of the whole life, with the token that prefill made.
+    std::int64_t blocks() const {
+        return (std::int64_t{context_tokens} + left_tokens + 1 + 127) / 128;
+    }
 };
 
 class DecodeSide {
@@ -39,6 +43,8 @@ class DecodeSide {
         virtual void decoded(std::uint32_t slot) = 0;
         // Its group broke down after it had generated so many tokens here.
         virtual void lost(std::uint32_t slot, std::int64_t generated) = 0;
+        // The same, but its KV is there and goes along to another group.
+        virtual void moved(std::uint32_t slot, std::int64_t generated) = 0;
     };
     DecodeSide(const DecodeSideConfig& config, std::uint64_t seed, EventQueue& events, Host& host);
 
@@ -52,7 +58,13 @@ class DecodeSide {
     std::uint32_t epoch(std::size_t group) const { return groups_[group].epoch; }
     void on_step(std::size_t group, std::uint32_t epoch);
     void break_down(std::size_t group);
-    void repair(std::size_t group);
+    void start(std::size_t group);  // behind a repair, or from nothing
+    void drain(std::size_t group);  // nothing new comes
+    bool is_empty(std::size_t group) const;
+    // Moves away what it has; its cards count no more.
+    void stop(std::size_t group);
+    void prepare(std::size_t group);  // its cards are there again and do nothing until it starts
+    std::int64_t sequences_of(std::size_t group) const;
 
     void count_from(SimTime from_ns);
     void close_spans();
@@ -70,15 +82,16 @@ class DecodeSide {
     std::uint64_t decision_hash() { return balancer_.log().hash(); }
     // Rows and accepted tokens of a sequence and step at so many sequences a rank.
     static SpeculationPoint speculation_at(const DecodeSideConfig& config, double sequences);
+    // The most sequences of a card, up to its limit, whose tokens take at most so long each, when
+    // all ranks are equal and contexts cost nothing.
+    static double sequences_within(const DecodeSideConfig& config, double tpot_ms);
     // Card-time of a token at full, equal ranks: the bound's.
     static double bound_us_per_token(const DecodeSideConfig& config, double kv_tokens_each);
 
   private:
     struct Sequence {
-        double end = 0;  // on the rank's clock
+        double end = 0, begin = 0;  // on the rank's clock
         DecodeEntry entry;
-        double begin = 0;
-        std::int64_t blocks = 0;
     };
     struct Rank {
         std::vector<Sequence> running;  // a heap, the next to end on top
@@ -88,6 +101,7 @@ class DecodeSide {
         std::int64_t used_blocks = 0, growth_tokens = 0, acked = 0;
         SimRandom acceptance;
     };
+    enum class Mode : std::uint8_t { works, drains, broken, prepares, off };
     struct Group {
         std::vector<Rank> ranks;
         std::vector<std::pair<std::size_t, Sequence>> joining;
@@ -95,11 +109,14 @@ class DecodeSide {
         SimRandom noise;
         std::uint32_t epoch = 1;
         std::int64_t step_number = 0;
-        bool is_stepping = false, is_broken = false;
+        bool is_stepping = false;
+        Mode mode = Mode::works;
+        bool is_up() const { return mode == Mode::works || mode == Mode::drains; }
         SimTime span_ns = 0;
         CardLedger step;
     };
 
+    double clock_tokens(Rank& rank, std::int64_t tokens) const;
     void begin_step(std::size_t group);
     void advance(Rank& rank);
     void finish(Rank& rank);
@@ -107,6 +124,7 @@ class DecodeSide {
     void report(std::size_t group, bool is_now);
     DecodeRankReport report_of(const Group& group, const Rank& rank) const;
     void close_span(Group& group);
+    void empty(std::size_t group, bool has_kv);
     double kv_of(const Rank& rank) const;
 
     DecodeSideConfig config_;

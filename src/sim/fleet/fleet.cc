@@ -8,19 +8,19 @@
 #include <utility>
 
 #include "base/check.h"
+#include "sim/fleet/bound.h"
 #include "sim/fleet/decode_side.h"
 #include "sim/fleet/kv_model.h"
+#include "sim/fleet/lifecycle.h"
 #include "sim/fleet/prefill_side.h"
 #include "sim/fleet/workload.h"
 
 namespace fathom {
 namespace {
 
-constexpr std::int64_t kBlock = 128;
-constexpr std::int64_t kBookCalls = 200'000;
 constexpr SimTime kPollNs = 200'000'000;
 constexpr SimTime kPlaceNs = 5'000'000;
-constexpr std::size_t kPlaceMax = 256;  // of those that wait, in one tick
+constexpr std::size_t kPlaceMax = 4096;  // of those that wait, in one tick
 constexpr int kSamples = 240;
 constexpr double kFirstOutputGuess = 400;  // until requests have ended
 
@@ -32,9 +32,12 @@ struct Request {
     std::uint32_t attempt = 0;
     bool in_use = false, is_counted = false, is_redone = false, has_first_token = false;
     bool is_granted = false;
+    // Its KV lies on a decode rank that it leaves, not with prefill.
+    std::int64_t leaves_rank = -1;  // over all groups
+    SimTime left_ns = 0;
     std::int64_t first_input_tokens = 0, output_tokens = 0;  // as they came
     SimTime arrived_ns = 0, granted_ns = 0, first_token_ns = 0;
-    std::size_t engine = 0, rank = 0;
+    std::uint32_t engine = 0, rank = 0;  // of prefill
     std::int64_t blocks = 0;
     DecodeSeat seat;
     DecodeEntry entry;
@@ -42,21 +45,34 @@ struct Request {
     bool is_placed = false;
 };
 
-class Fleet : private PrefillSide::Host, private DecodeSide::Host {
+// Requests come from one of the two.
+struct Traffics {
+    std::unique_ptr<Workload> open;
+    std::unique_ptr<Clients> clients;
+    WorkloadMeans means;
+    double rate = 0;
+};
+double written_tokens_s(const Traffics& traffics) {
+    const WorkloadMeans& means = traffics.means;
+    return traffics.rate * (means.input_tokens - means.hit_tokens + means.output_tokens);
+}
+
+class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifecycle::Host {
   public:
-    Fleet(const FleetConfig& config, std::unique_ptr<Workload> workload, const WorkloadMeans& means,
-          double rate)
+    Fleet(const FleetConfig& config, Traffics traffics)
         : config_(config),
-          workload_(std::move(workload)),
-          kv_(config, rate * (means.input_tokens - means.hit_tokens + means.output_tokens) *
-                          static_cast<double>(config.network.token_bytes)),
+          workload_(std::move(traffics.open)),
+          clients_(std::move(traffics.clients)),
+          kv_(config, written_tokens_s(traffics) * static_cast<double>(config.network.token_bytes)),
           prefill_(config.prefill, config.seed, events_, *this),
           decode_(config.decode, config.seed, events_, *this),
+          lifecycle_(config, events_, *this),
           end_ns_(static_cast<SimTime>(config.duration_s * 1e9)),
           given_up_ns_(20 * end_ns_ + SimTime{24} * 3600 * 1'000'000'000),
           warmup_ns_(static_cast<SimTime>(config.warmup_s * 1e9)) {
         result_.config = config;
-        result_.rate = rate;
+        const WorkloadMeans& means = traffics.means;
+        result_.rate = traffics.rate;
         for (std::int64_t e = 0; e < config.prefill.engines; ++e)
             engine_ports_.push_back(kv_.make_port(config.prefill.ranks));
         for (std::int64_t r = 0; r < config.decode_cards(); ++r)
@@ -69,10 +85,10 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
     }
 
     Result<FleetResult> run(const FleetHooks& hooks) {
-        FATHOM_RETURN_IF_ERROR(fetch_arrival());
+        FATHOM_RETURN_IF_ERROR(begin_arrivals());
         push(kPollNs, FleetEvent::prefill_poll);
         push(sample_ns(1), FleetEvent::sample);
-        plan_failures();
+        FATHOM_RETURN_IF_ERROR(lifecycle_.begin());
         SimEvent event;
         while (!is_over() && events_.pop(event)) {
             if (event.time_ns >= (config_.runs_out ? given_up_ns_ : end_ns_)) break;
@@ -104,7 +120,9 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
     }
     SimTime now_ns() const { return events_.now_ns(); }
     SimTime sample_ns(int index) const { return end_ns_ / kSamples * index; }
-    bool is_over() const { return config_.runs_out && !has_arrival_ && in_flight_ == 0; }
+    bool is_over() const {
+        return config_.runs_out && !has_arrival_ && in_flight_ == 0 && calls_due_ == 0;
+    }
 
     Status handle(const SimEvent& event) {
         switch (static_cast<FleetEvent>(event.kind)) {
@@ -131,17 +149,70 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
             case FleetEvent::sample:
                 sample();
                 return {};
-            case FleetEvent::break_down:
-                break_down(event.subject);
+            case FleetEvent::client:
+                on_client(event.subject);
                 return {};
-            case FleetEvent::repair:
-                repair(event.subject);
+            default:
+                handle_unit(event);
                 return {};
         }
-        return {};
+    }
+
+    void handle_unit(const SimEvent& event) {
+        switch (static_cast<FleetEvent>(event.kind)) {
+            case FleetEvent::break_down:
+                lifecycle_.on_break(event.subject);
+                return;
+            case FleetEvent::repair:
+                lifecycle_.on_repair(event.subject, event.detail);
+                return;
+            case FleetEvent::started:
+                lifecycle_.on_started(event.subject, event.detail);
+                return;
+            case FleetEvent::drain_begin:
+                lifecycle_.on_drain_begin();
+                return;
+            case FleetEvent::drain_check:
+                lifecycle_.on_drain_check(event.subject, event.detail);
+                return;
+            case FleetEvent::plan:
+                lifecycle_.on_plan();
+                return;
+            default:
+                return;
+        }
     }
 
     // --- arrivals
+
+    Status begin_arrivals() {
+        if (!clients_) return fetch_arrival();
+        for (std::size_t client = 0; client < clients_->size(); ++client)
+            push_call(client, clients_->begin_ns(client));
+        return {};
+    }
+
+    void push_call(std::size_t client, SimTime at_ns) {
+        if (at_ns >= end_ns_) return;
+        push(at_ns, FleetEvent::client, client);
+        ++calls_due_;
+    }
+
+    void on_client(std::size_t client) {
+        --calls_due_;
+        const std::uint32_t slot = take_slot();
+        clients_->call(client, now_ns(), requests_[slot].arrival);
+        arrive(slot);
+    }
+
+    // A client that was refused comes again; its request counts anew.
+    void refuse(std::uint32_t slot) {
+        const std::int64_t client = requests_[slot].arrival.client;
+        free_slot(slot);
+        if (client < 0) return;
+        ++result_.totals.retried;
+        push_call(static_cast<std::size_t>(client), clients_->refused(now_ns()));
+    }
 
     Status fetch_arrival() {
         auto more = workload_->next(next_);
@@ -178,9 +249,14 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
 
     Status on_arrival() {
         const std::uint32_t slot = take_slot();
+        std::swap(requests_[slot].arrival, next_);
+        requests_[slot].arrival.time_ns = now_ns();
+        arrive(slot);
+        return fetch_arrival();
+    }
+
+    void arrive(std::uint32_t slot) {
         Request& request = requests_[slot];
-        std::swap(request.arrival, next_);
-        request.arrival.time_ns = now_ns();
         request.arrived_ns = now_ns();
         request.is_counted = has_warmed_up_;
         request.first_input_tokens = request.arrival.input_tokens;
@@ -188,7 +264,6 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
         ++result_.totals.arrived;
         if (request.is_counted) ++result_.counted.arrived;
         admit(slot);
-        return fetch_arrival();
     }
 
     void admit(std::uint32_t slot) {
@@ -206,9 +281,12 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
         if (!admission.is_accepted) {
             ++result_.totals.rejected;
             if (request.is_counted) ++result_.counted.rejected;
-            free_slot(slot);
+            refuse(slot);
             return;
         }
+        admitted_us_ +=
+            config_.prefill.policy.costs[prefill_class(request.arrival.input_tokens)].request_us(
+                request.work.context, request.work.tokens, true);
         count_admitted(result_.totals, request, hit);
         if (request.is_counted) count_admitted(result_.counted, request, hit);
         if (admission.shed_id) close(*admission.shed_id);
@@ -229,7 +307,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
         ++result_.totals.closed;
         closed_tokens_ += request.work.tokens;
         if (request.is_counted) ++result_.counted.closed;
-        free_slot(slot_of(id));
+        refuse(slot_of(id));
     }
 
     void on_poll() {
@@ -260,8 +338,8 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
                    std::int64_t blocks) override {
         const std::uint32_t slot = slot_of(id);
         Request& request = requests_[slot];
-        request.engine = engine;
-        request.rank = rank;
+        request.engine = static_cast<std::uint32_t>(engine);
+        request.rank = static_cast<std::uint32_t>(rank);
         request.blocks = blocks;
         if (!request.has_first_token) {
             request.has_first_token = true;
@@ -330,32 +408,37 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
     void hand_over(std::uint32_t slot, const DecodePlacement& placement) {
         Request& request = requests_[slot];
         const Arrival& arrival = request.arrival;
-        request.seat.group = static_cast<std::size_t>(placement.group);
-        request.seat.rank = static_cast<std::size_t>(placement.rank);
-        request.seat.blocks = (arrival.input_tokens + arrival.output_tokens + kBlock - 1) / kBlock;
+        request.seat.group = static_cast<std::uint32_t>(placement.group);
+        request.seat.rank = static_cast<std::uint32_t>(placement.rank);
         const OutputGuess& guess = outputs_[static_cast<std::size_t>(arrival.traffic)];
         request.entry = {.slot = slot,
-                         .context_tokens = arrival.input_tokens,
-                         .left_tokens = arrival.output_tokens - 1,
-                         .growth_tokens = std::llround(guess.p90)};
+                         .context_tokens = static_cast<std::int32_t>(arrival.input_tokens),
+                         .left_tokens = static_cast<std::int32_t>(arrival.output_tokens - 1),
+                         .growth_tokens = static_cast<std::int32_t>(std::lround(guess.p90))};
         decode_.promise(request.seat, request.entry);
         request.group_epoch = decode_.epoch(request.seat.group);
         const std::int64_t bytes =
             kv_.kv_bytes(arrival.input_tokens) + config_.network.bundle_bytes;
         result_.totals.handoff_bytes += bytes;
         if (request.is_counted) result_.counted.handoff_bytes += bytes;
-        Link& port =
-            rank_ports_[request.seat.group * static_cast<std::size_t>(config_.decode.ranks) +
-                        request.seat.rank];
-        const SimTime there_ns = std::max(port.pass(now_ns(), bytes),
-                                          engine_ports_[request.engine].pass(now_ns(), bytes));
+        Link& port = rank_ports_[std::size_t{request.seat.group} *
+                                     static_cast<std::size_t>(config_.decode.ranks) +
+                                 request.seat.rank];
+        Link& from = request.leaves_rank >= 0
+                         ? rank_ports_[static_cast<std::size_t>(request.leaves_rank)]
+                         : engine_ports_[request.engine];
+        const SimTime there_ns = std::max(port.pass(now_ns(), bytes), from.pass(now_ns(), bytes));
         push(there_ns + kv_.latency_ns(), FleetEvent::adopt, slot, request.attempt);
     }
 
     void adopt(std::uint32_t slot, std::uint32_t attempt) {
         Request& request = requests_[slot];
         if (!request.in_use || request.attempt != attempt) return;
-        prefill_.release(request.engine, request.rank, request.blocks);
+        if (request.leaves_rank < 0)
+            prefill_.release(request.engine, request.rank, request.blocks);
+        else
+            result_.move_ms.add(static_cast<double>(now_ns() - request.left_ns) / 1e6);
+        request.leaves_rank = -1;
         if (decode_.epoch(request.seat.group) != request.group_epoch) {
             resume(slot, 0);
             return;
@@ -365,6 +448,20 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
 
     void decoded(std::uint32_t slot) override { finish_request(slot); }
     void lost(std::uint32_t slot, std::int64_t generated) override { resume(slot, generated); }
+
+    void moved(std::uint32_t slot, std::int64_t generated) override {
+        Request& request = requests_[slot];
+        ++result_.totals.moved;
+        if (request.is_counted) ++result_.counted.moved;
+        request.arrival.input_tokens += generated;
+        request.arrival.output_tokens -= generated;
+        request.leaves_rank = static_cast<std::int64_t>(request.seat.group) * config_.decode.ranks +
+                              static_cast<std::int64_t>(request.seat.rank);
+        request.left_ns = now_ns();
+        ++request.attempt;
+        to_place_.push_back(slot);
+        schedule_place();
+    }
 
     // What was generated becomes part of the prompt; the pool has whole blocks of it.
     void resume(std::uint32_t slot, std::int64_t generated) {
@@ -376,6 +473,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
         if (arrival.block_tokens == 0) {
             arrival.gap_us = 0;
             arrival.reusable_tokens = arrival.input_tokens + generated;
+            arrival.answer_tokens = generated;
         }
         arrival.input_tokens += generated + 1;  // the first token came from prefill
         arrival.output_tokens = std::max<std::int64_t>(1, arrival.output_tokens - generated - 1);
@@ -399,7 +497,11 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
             count_finished(request);
         }
         interval_output_ += request.output_tokens;
+        const std::int64_t client = request.arrival.client;
         free_slot(slot);
+        if (client >= 0)
+            push_call(static_cast<std::size_t>(client),
+                      clients_->answered(static_cast<std::size_t>(client), now_ns()));
     }
 
     void count_finished(const Request& request) {
@@ -431,42 +533,39 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
         guess.p90 = std::max(guess.p90, guess.mean);
     }
 
-    // --- failures
+    // --- units that come and go
 
-    void plan_failures() {
-        if (config_.failures.card_mtbf_h <= 0) return;
-        for (std::size_t unit = 0; unit < units(); ++unit) {
-            failures_.emplace_back(config_.seed, unit, SimPurpose::failure);
-            plan_failure(unit);
-        }
+    bool is_engine(std::size_t unit) const {
+        return unit < static_cast<std::size_t>(config_.prefill.engines);
     }
-    std::size_t units() const {
-        return static_cast<std::size_t>(config_.prefill.engines + config_.decode.groups);
+    std::size_t group_of(std::size_t unit) const {
+        return unit - static_cast<std::size_t>(config_.prefill.engines);
     }
-    void plan_failure(std::size_t unit) {
-        const bool is_engine = unit < static_cast<std::size_t>(config_.prefill.engines);
-        const auto cards =
-            static_cast<double>(is_engine ? config_.prefill.ranks : config_.decode.ranks);
-        const double mean_ns = config_.failures.card_mtbf_h * 3600e9 / cards;
-        push(now_ns() + static_cast<SimTime>(failures_[unit].exponential(mean_ns)),
-             FleetEvent::break_down, unit);
+    void unit_off(std::size_t unit) override { unit_stops(unit); }
+    void unit_stops(std::size_t unit) override {
+        is_engine(unit) ? prefill_.stop(unit) : decode_.stop(group_of(unit));
     }
-    void break_down(std::size_t unit) {
-        const auto engines = static_cast<std::size_t>(config_.prefill.engines);
-        if (unit < engines)
-            prefill_.break_down(unit);
-        else
-            decode_.break_down(unit - engines);
-        push(now_ns() + static_cast<SimTime>(config_.failures.repair_s * 1e9), FleetEvent::repair,
-             unit);
+    void unit_starting(std::size_t unit) override {
+        is_engine(unit) ? prefill_.prepare(unit) : decode_.prepare(group_of(unit));
     }
-    void repair(std::size_t unit) {
-        const auto engines = static_cast<std::size_t>(config_.prefill.engines);
-        if (unit < engines)
-            prefill_.repair(unit);
-        else
-            decode_.repair(unit - engines);
-        plan_failure(unit);
+    void unit_ready(std::size_t unit) override {
+        is_engine(unit) ? prefill_.start(unit) : decode_.start(group_of(unit));
+    }
+    void unit_drains(std::size_t unit) override {
+        is_engine(unit) ? prefill_.drain(unit) : decode_.drain(group_of(unit));
+    }
+    void unit_breaks(std::size_t unit) override {
+        is_engine(unit) ? prefill_.break_down(unit) : decode_.break_down(group_of(unit));
+    }
+    bool is_unit_empty(std::size_t unit) const override {
+        return is_engine(unit) ? prefill_.is_empty(unit) : decode_.is_empty(group_of(unit));
+    }
+    ScalingSignals scaling_signals() const override {
+        return {.admitted_us = admitted_us_,
+                .prefill_ns = prefill_.step_ns(),
+                .decoding = decode_.sequences() + static_cast<std::int64_t>(to_place_.size()),
+                .hit_tokens = result_.totals.hit_tokens,
+                .input_tokens = result_.totals.input_tokens};
     }
 
     // --- figures
@@ -506,6 +605,8 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
         interval_ttft_ms_ = {};
         sample.waiting = prefill_.waiting();
         sample.decoding = decode_.sequences();
+        sample.prefill_ready = lifecycle_.ready(FleetRole::prefill);
+        sample.decode_ready = lifecycle_.ready(FleetRole::decode);
         sampled_ns_ = now_ns();
         result_.series.push_back(sample);
         if (now_ns() < end_ns_) push(now_ns() + sample_ns(1), FleetEvent::sample);
@@ -528,10 +629,13 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
         result_.counted.decode_rank_steps = decode_.rank_steps() - rank_steps_;
         result_.prefill_decisions = prefill_.decision_hash();
         result_.decode_decisions = decode_.decision_hash();
+        result_.fleet_decisions = lifecycle_.decision_hash();
+        result_.scaling = lifecycle_.figures();
         if (result_.rate == 0)
             result_.rate = static_cast<double>(totals.arrived) * 1e9 /
                            static_cast<double>(std::max<SimTime>(1, now_ns()));
         hash_.add(result_.prefill_decisions).add(result_.decode_decisions);
+        hash_.add(result_.fleet_decisions);
         hash_.add(totals.events).add(totals.finished).add(totals.output_tokens);
         result_.hash = hash_.value();
         check_conservation();
@@ -574,9 +678,11 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
     FleetConfig config_;
     EventQueue events_;
     std::unique_ptr<Workload> workload_;
+    std::unique_ptr<Clients> clients_;
     KvModel kv_;
     PrefillSide prefill_;
     DecodeSide decode_;
+    Lifecycle lifecycle_;
     std::vector<Link> engine_ports_, rank_ports_;
     SimTime end_ns_, given_up_ns_, warmup_ns_;
     SimTime counted_from_ns_ = 0, sampled_ns_ = 0;
@@ -585,9 +691,9 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
     std::vector<Request> requests_;
     std::vector<std::uint32_t> free_, to_place_;
     std::uint64_t serial_ = 0;
-    std::int64_t in_flight_ = 0, closed_tokens_ = 0;
+    std::int64_t in_flight_ = 0, closed_tokens_ = 0, calls_due_ = 0;
+    double admitted_us_ = 0;  // card-time
     std::array<OutputGuess, kTrafficKinds> outputs_;
-    std::vector<SimRandom> failures_;
     std::vector<DecodeRequest> batch_;
     std::vector<DecodePlacement> placements_;
     std::vector<std::uint64_t> closed_;
@@ -599,49 +705,29 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host {
     FleetResult result_;
 };
 
-// Requests a second that make `load` of the balanced bound of the busier side.
-double rate_for_load(const FleetConfig& config, const std::vector<SessionCall>& book,
-                     const WorkloadMeans& means) {
-    PrefillCost even = config.prefill.policy.costs[0];
-    even.moe_balance = 1;
-    double prefill_us = 0;
-    for (const SessionCall& call : book) {
-        const double ttl_us = config.pool.ttl_s[static_cast<std::size_t>(call.traffic)] * 1e6;
-        const std::int64_t hit = !config.pool.is_enabled                      ? 0
-                                 : static_cast<double>(call.gap_us) <= ttl_us ? call.reusable_tokens
-                                                                              : call.shared_tokens;
-        const bool has_window = static_cast<double>(call.gap_us) <= config.pool.window_ttl_s * 1e6;
-        const PrefillWork work = prefill_work(call.input_tokens, hit, has_window);
-        prefill_us += even.request_us(work.context, work.tokens, true);
-    }
-    prefill_us /= static_cast<double>(book.size());
-    // A full step's share of what it costs to begin one.
-    const double tau_us = config.prefill.policy.tau_us[0];
-    prefill_us *= 1 + even.fixed_us() / tau_us;
-    const double decode_us =
-        means.output_tokens * DecodeSide::bound_us_per_token(config.decode, means.input_tokens);
-    const double prefill_rate = static_cast<double>(config.prefill_cards()) * 1e6 / prefill_us;
-    const double decode_rate = static_cast<double>(config.decode_cards()) * 1e6 / decode_us;
-    return config.workload.load * std::min(prefill_rate, decode_rate);
-}
-
 }  // namespace
 
 Result<FleetResult> run_fleet(const FleetConfig& config, const FleetHooks& hooks) {
     FATHOM_RETURN_IF_ERROR(check_fleet(config));
-    std::unique_ptr<Workload> workload;
-    WorkloadMeans means;
-    double rate = 0;
-    if (config.workload.source == WorkloadSource::sessions) {
-        std::vector<SessionCall> book =
-            write_session_book(config.workload, config.seed, kBookCalls);
-        means = session_means(book, config.pool);
-        rate = config.workload.rate > 0 ? config.workload.rate : rate_for_load(config, book, means);
-        workload = make_session_workload(config.workload, config.seed, std::move(book), rate);
+    Traffics traffics;
+    if (config.workload.source == WorkloadSource::trace) {
+        FATHOM_ASSIGN(traffics.open, open_trace_workload(config.workload, config.seed));
     } else {
-        FATHOM_ASSIGN(workload, open_trace_workload(config.workload, config.seed));
+        std::vector<SessionCall> book =
+            write_session_book(config.workload, config.seed, kSessionBookCalls);
+        traffics.means = session_means(book, config.pool);
+        if (config.workload.source == WorkloadSource::clients) {
+            traffics.clients =
+                std::make_unique<Clients>(config.workload, config.seed, std::move(book));
+        } else {
+            const double bound = bound_rates(config, book).both();
+            traffics.rate =
+                config.workload.rate > 0 ? config.workload.rate : config.workload.load * bound;
+            traffics.open =
+                make_session_workload(config.workload, config.seed, std::move(book), traffics.rate);
+        }
     }
-    const auto fleet = std::make_unique<Fleet>(config, std::move(workload), means, rate);
+    const auto fleet = std::make_unique<Fleet>(config, std::move(traffics));
     return fleet->run(hooks);
 }
 

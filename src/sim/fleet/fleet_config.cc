@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 
 namespace fathom {
 namespace {
@@ -16,9 +18,9 @@ SessionConfig agent_sessions() {
     agent.first_sigma = 1.0;
     agent.added_tokens = 900;
     agent.added_sigma = 1.0;
-    agent.output_tokens = 1'400;
+    agent.output_tokens = 1'200;
     agent.output_sigma = 1.0;
-    agent.calls_median = 60;
+    agent.calls_median = 40;
     agent.calls_sigma = 0.8;
     agent.calls_max = 400;
     agent.gap_s = 8;
@@ -26,8 +28,8 @@ SessionConfig agent_sessions() {
     agent.pause_share = 0.012;
     agent.pause_s = 1'500;
     agent.pause_sigma = 1.6;
-    agent.compact_tokens = 160'000;
-    agent.compacted_tokens = 20'000;
+    agent.compact_tokens = 80'000;
+    agent.compacted_tokens = 16'000;
     return agent;
 }
 
@@ -53,6 +55,39 @@ SessionConfig chat_sessions() {
     return chat;
 }
 
+// The expected maximum of n normal numbers, between powers of two.
+double expected_maximum(double n) {
+    constexpr double kMaxima[] = {0, 0.564, 1.029, 1.424, 1.766, 2.070, 2.390, 2.650, 2.896};
+    const double at = std::clamp(std::log2(std::max(1.0, n)), 0.0, 8.0);
+    const auto low = std::min<std::size_t>(static_cast<std::size_t>(at), 7);
+    return kMaxima[low] + (at - static_cast<double>(low)) * (kMaxima[low + 1] - kMaxima[low]);
+}
+
+double moe_balance_of(double balance, std::int64_t from, std::int64_t to) {
+    const double before = expected_maximum(static_cast<double>(from));
+    if (before <= 0) return balance;
+    return 1 + (balance - 1) * expected_maximum(static_cast<double>(to)) / before;
+}
+
+double expert_read_us(const HardwareConfig& hardware, std::int64_t ranks) {
+    return hardware.expert_gb / hardware.read_gb_s * 1e6 / static_cast<double>(ranks);
+}
+
+Result<std::int64_t> kv_blocks(const FleetConfig& config, const char* key, std::int64_t ranks) {
+    const HardwareConfig& hardware = config.hardware;
+    const double weights_gb = hardware.other_gb + hardware.expert_gb / static_cast<double>(ranks);
+    const double block_gb = 128e-9 * static_cast<double>(config.network.token_bytes);
+    const double left_gb = (hardware.card_gb - weights_gb) * hardware.kv_share;
+    const std::int64_t least = 2 * ((config.workload.context_tokens_max + 127) / 128);
+    if (left_gb < block_gb * static_cast<double>(least))
+        return error(
+            StatusCode::resource_exhausted,
+            "{}: {} cards hold {:.1f} GB of weights each, of hardware.card_gb {:g}, and no "
+            "KV of workload.context_tokens_max",
+            key, ranks, weights_gb, hardware.card_gb);
+    return static_cast<std::int64_t>(left_gb / block_gb);
+}
+
 // 60,000 tokens a second and card without hits, 1.5 million with: the public figures.
 PrefillCost public_prefill_cost() {
     PrefillCost cost;
@@ -64,20 +99,21 @@ PrefillCost public_prefill_cost() {
     cost.k5_us = 200;
     cost.sync_us = 500;
     cost.moe_share = 0.4;
-    cost.moe_balance = 1.06;
+    cost.moe_balance = 1.032;
     return cost;
 }
 
-// A step of 20 ms that grows by 0.15 % a row: what the public table of variable-length
-// verification is consistent with. Of a row's 30 us, 12 are the experts'.
+// A step that grows by 0.15 % a row, which the public table of variable-length verification is
+// consistent with; 10 ms at small batches, which gives a card the 26,000 to 28,000 output tokens a
+// second that the public totals imply. Of a row's 15 us, 6 are the experts'.
 void set_public_decode(DecodeSideConfig& decode) {
     DecodeCost& cost = decode.policy.cost;
-    cost.c0_us = 17'000;
-    cost.a0_us = 500;
-    cost.a2_us = 5e-4;
-    cost.verify_us = 18;
-    cost.moe_us = 12.0 / static_cast<double>(decode.ranks);
-    cost.moe_balance = decode.ranks >= 32 ? 1.09 : 1.05;
+    cost.c0_us = 8'500;
+    cost.a0_us = 250;
+    cost.a2_us = 1e-4;
+    cost.verify_us = 9;
+    cost.moe_us = 6.0 / static_cast<double>(decode.ranks);
+    cost.moe_balance = 1.09;
     decode.speculation = {{.sequences = 16, .rows = 5.40, .accepted = 3.256},
                           {.sequences = 32, .rows = 4.77, .accepted = 3.256},
                           {.sequences = 60, .rows = 4.39, .accepted = 3.174},
@@ -90,6 +126,8 @@ struct Preset {
     double duration_s, warmup_s;
 };
 // 6500 cards is what the public figures of storage imply, 10000 what a cell should bear.
+// The sizes that the public figures were given for.
+constexpr std::int64_t kPublicPrefillRanks = 4, kPublicDecodeRanks = 64;
 constexpr Preset kPresets[] = {
     {"one-box", 1, 4, 1, 4, 600, 120},          {"16-cards", 2, 4, 1, 8, 600, 120},
     {"64+64", 16, 4, 1, 64, 600, 120},          {"6500-cards", 815, 4, 51, 64, 300, 60},
@@ -114,6 +152,22 @@ Status check_sessions(const WorkloadConfig& workload) {
 
 }  // namespace
 
+double RateShape::at(double seconds) const {
+    const double swing = (day_ratio - 1) / (day_ratio + 1);
+    double factor = 1 + swing * std::sin(2 * std::numbers::pi * seconds / day_s);
+    if (crowd_factor > 1 && seconds >= crowd_at_s) {
+        const double into = seconds - crowd_at_s;
+        const double edge = std::max(crowd_ramp_s, 1e-9);
+        const double height = std::min({into / edge, 1.0, (crowd_s - into) / edge});
+        factor *= 1 + (crowd_factor - 1) * std::max(0.0, height);
+    }
+    return factor;
+}
+
+double RateShape::most() const {
+    return (1 + (day_ratio - 1) / (day_ratio + 1)) * std::max(1.0, crowd_factor);
+}
+
 std::string_view traffic_name(Traffic traffic) {
     constexpr std::string_view kNames[kTrafficKinds] = {"agent", "chat", "other"};
     return kNames[static_cast<std::size_t>(traffic)];
@@ -134,17 +188,40 @@ Result<FleetConfig> fleet_preset(const std::string& name) {
         config.duration_s = preset.duration_s;
         config.warmup_s = preset.warmup_s;
         config.prefill.engines = preset.engines;
-        config.prefill.ranks = preset.ranks;
+        config.prefill.ranks = kPublicPrefillRanks;
         config.prefill.policy.costs.fill(public_prefill_cost());
         config.decode.groups = preset.groups;
-        config.decode.ranks = preset.group_ranks;
+        config.decode.ranks = kPublicDecodeRanks;
         config.decode.sequences_max = 192;
         set_public_decode(config.decode);
         config.workload.sessions = {agent_sessions(), chat_sessions()};
+        FATHOM_RETURN_IF_ERROR(set_prefill_ranks(config, preset.ranks));
+        FATHOM_RETURN_IF_ERROR(set_decode_ranks(config, preset.group_ranks));
         return config;
     }
     return error(StatusCode::not_found, "sim.preset: \"{}\" is not known; there are {}", name,
                  fmt::join(fleet_preset_names(), ", "));
+}
+
+// Prefill is bound by arithmetic, behind which it reads its experts.
+Status set_prefill_ranks(FleetConfig& config, std::int64_t ranks) {
+    FATHOM_ASSIGN(config.prefill.blocks_per_rank, kv_blocks(config, "prefill.ranks", ranks));
+    for (PrefillCost& cost : config.prefill.policy.costs)
+        cost.moe_balance = moe_balance_of(cost.moe_balance, config.prefill.ranks, ranks);
+    config.prefill.ranks = ranks;
+    return {};
+}
+
+Status set_decode_ranks(FleetConfig& config, std::int64_t ranks) {
+    FATHOM_ASSIGN(config.decode.blocks_per_rank, kv_blocks(config, "decode.ranks", ranks));
+    DecodeCost& cost = config.decode.policy.cost;
+    const std::int64_t before = config.decode.ranks;
+    cost.c0_us = std::max(0.0, cost.c0_us + expert_read_us(config.hardware, ranks) -
+                                   expert_read_us(config.hardware, before));
+    cost.moe_us *= static_cast<double>(before) / static_cast<double>(ranks);
+    cost.moe_balance = moe_balance_of(cost.moe_balance, before, ranks);
+    config.decode.ranks = ranks;
+    return {};
 }
 
 Status check_fleet(const FleetConfig& config) {
@@ -162,6 +239,17 @@ Status check_fleet(const FleetConfig& config) {
         if (config.runs_out && config.pool.is_enabled && workload.rate < 0)
             return invalid_argument("workload.rate: {}, expected at least 0", workload.rate);
     }
+    if (config.scaling.prefill_begin > config.prefill.engines ||
+        config.scaling.prefill_min > config.prefill.engines)
+        return invalid_argument(
+            "scaling.prefill_begin, scaling.prefill_min: {}, {}, expected at most prefill.engines, "
+            "{}",
+            config.scaling.prefill_begin, config.scaling.prefill_min, config.prefill.engines);
+    if (config.scaling.decode_begin > config.decode.groups ||
+        config.scaling.decode_min > config.decode.groups)
+        return invalid_argument(
+            "scaling.decode_begin, scaling.decode_min: {}, {}, expected at most decode.groups, {}",
+            config.scaling.decode_begin, config.scaling.decode_min, config.decode.groups);
     const std::int64_t most_blocks = (workload.context_tokens_max + 127) / 128;
     if (config.prefill.blocks_per_rank < most_blocks)
         return invalid_argument(
@@ -183,6 +271,10 @@ Status check_fleet(const FleetConfig& config) {
 std::vector<Assumption> fleet_assumptions(const FleetConfig& config) {
     const PrefillCost& prefill = config.prefill.policy.costs[0];
     const DecodeCost& decode = config.decode.policy.cost;
+    const auto is_measured = [&](const char* table) {
+        return std::find(config.measured.begin(), config.measured.end(), table) !=
+               config.measured.end();
+    };
     const char* const public_figures = "public figures of the vendor, not verified";
     std::vector<Assumption> list = {
         {"prefill, a token", fmt::format("{:g} us on a card", prefill.k1_us), public_figures},
@@ -191,7 +283,12 @@ std::vector<Assumption> fleet_assumptions(const FleetConfig& config) {
         {"prefill, fixed cost of a step", fmt::format("{:g} us", prefill.fixed_us()), "assumed"},
         {"prefill, moe_lb", fmt::format("{:g}", prefill.moe_balance), public_figures},
         {"decode, fixed cost of a step", fmt::format("{:g} us", decode.c0_us + decode.a0_us),
-         "assumed: 20 ms at small batches"},
+         "assumed: 10 ms at small batches, for 26,000 to 28,000 output tokens/s and card"},
+        {"decode, weights",
+         fmt::format("{:g} GB of experts read at {:g} GB/s and card",
+                     config.hardware.expert_gb / static_cast<double>(config.decode.ranks),
+                     config.hardware.read_gb_s),
+         "part of the fixed cost; from the size of the checkpoint, the card's is assumed"},
         {"decode, a row",
          fmt::format("{:g} us",
                      decode.verify_us + decode.moe_us * static_cast<double>(config.decode.ranks)),
@@ -210,7 +307,14 @@ std::vector<Assumption> fleet_assumptions(const FleetConfig& config) {
         list.push_back({"traffic", config.workload.trace, "a recorded trace", true});
     else
         list.push_back({"traffic", "generated sessions",
-                        "fitted to 96 % hits and outputs of 4 to 5 % of all tokens"});
+                        "fitted to 96 % hits and outputs of 4 to 5 % of all tokens",
+                        is_measured("workload")});
+    for (Assumption& assumption : list)
+        for (const char* table : {"prefill", "decode"})
+            if (assumption.what.starts_with(table) && is_measured(table)) {
+                assumption.is_measured = true;
+                assumption.source = "measured, says the configuration";
+            }
     return list;
 }
 

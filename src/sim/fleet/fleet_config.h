@@ -83,15 +83,32 @@ struct SessionConfig {
     double compacted_tokens = 0;
 };
 
-enum class WorkloadSource : std::uint8_t { sessions, trace };
+enum class WorkloadSource : std::uint8_t {
+    sessions,  // open loop: requests come whatever becomes of others
+    clients,   // closed loop: a client sends its next request when it has its answer
+    trace,
+};
+
+// What the rate of an open loop does over time: a day that swings, and a crowd.
+struct RateShape {
+    double day_s = 86'400, day_ratio = 1;  // most over least; the day begins at its mean, rising
+    double crowd_at_s = 0, crowd_factor = 1, crowd_ramp_s = 60, crowd_s = 600;
+    double at(double seconds) const;  // factor on the mean rate
+    double most() const;
+};
 
 struct WorkloadConfig {
     WorkloadSource source = WorkloadSource::sessions;
     // sessions: requests a second; 0: what makes `load` of the fleet's balanced bound.
     double rate = 0, load = 0.85;
-    double burst = 1;                       // rate of busy seconds over the mean
-    double burst_s = 30;                    // mean length of a busy or a quiet time
+    double burst = 1;     // rate of busy seconds over the mean
+    double burst_s = 30;  // mean length of a busy or a quiet time
+    RateShape shape;
     std::array<SessionConfig, 2> sessions;  // agent, chat
+    // clients: how many, in what time they begin, how long a refused one waits, and beyond which
+    // pause a session is given up for a new one
+    std::int64_t clients = 64;
+    double clients_begin_s = 60, retry_s = 5, think_max_s = 600;
     std::int64_t context_tokens_max = 1 << 20;
     // trace
     std::string trace;
@@ -115,6 +132,31 @@ struct FailureConfig {
     double repair_s = 300;
 };
 
+// One planned drain.
+struct DrainConfig {
+    double at_s = 0;  // 0: none
+    std::int64_t groups = 1, engines = 0;
+    double grace_s = 60;  // of every drain, also the autoscaler's
+};
+
+// `prefill.engines` and `decode.groups` are then the most that there can be.
+struct ScalingConfig {
+    bool is_enabled = false;
+    std::int64_t prefill_begin = 0, decode_begin = 0;  // 0: all
+    std::int64_t prefill_min = 1, decode_min = 1;
+    double use = 0.8;  // of a unit's capacity that is wanted
+    double start_s = 60;
+};
+
+// What a card must hold and read: from it follows what another size of engine costs.
+struct HardwareConfig {
+    double card_gb = 141;
+    double read_gb_s = 4'800;
+    double expert_gb = 289;  // shared out among the cards of an engine
+    double other_gb = 25;    // on each card
+    double kv_share = 0.9;   // of what is left, for KV
+};
+
 struct FleetConfig {
     std::string preset = "one-box";
     std::uint64_t seed = 1;
@@ -129,6 +171,11 @@ struct FleetConfig {
     MoneyConfig money;
     SloConfig slo;
     FailureConfig failures;
+    DrainConfig drain;
+    ScalingConfig scaling;
+    HardwareConfig hardware;
+    // Tables (prefill, decode, network, pool, workload) whose values somebody measured.
+    std::vector<std::string> measured;
 
     std::int64_t prefill_cards() const { return prefill.engines * prefill.ranks; }
     std::int64_t decode_cards() const { return decode.groups * decode.ranks; }
@@ -140,6 +187,12 @@ std::vector<std::string> fleet_preset_names();
 Result<FleetConfig> fleet_preset(const std::string& name);
 // What goes together; ranges of single fields are the schema's. Names field, value and limit.
 Status check_fleet(const FleetConfig& config);
+
+// Engines or groups of another size, with what follows: memory for KV, the time in which a card
+// reads its experts, and moe_lb, which grows as the expected maximum of so many normal numbers.
+// resource_exhausted when the weights do not fit.
+Status set_prefill_ranks(FleetConfig& config, std::int64_t ranks);
+Status set_decode_ranks(FleetConfig& config, std::int64_t ranks);
 
 struct Assumption {
     std::string what, value, source;

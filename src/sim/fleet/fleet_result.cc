@@ -47,7 +47,8 @@ void LogHistogram::merge(const LogHistogram& other) {
 std::string_view card_time_name(CardTime kind) {
     constexpr std::string_view kNames[kCardTimes] = {
         "work",    "DP imbalance",   "MoE imbalance", "step fixed cost", "noise and stalls",
-        "KV wait", "decode is full", "redone work",   "failures",        "idle"};
+        "KV wait", "decode is full", "redone work",   "failures",        "drain and start",
+        "idle"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 

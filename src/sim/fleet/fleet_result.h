@@ -42,9 +42,10 @@ enum class CardTime : std::uint8_t {
     blocked,        // finished prompts that no decode rank takes
     redone,         // work that was done before
     failed,         // broken engines
+    lifecycle,      // engines that start or drain
     idle,           // no work
 };
-inline constexpr std::size_t kCardTimes = 10;
+inline constexpr std::size_t kCardTimes = 11;
 std::string_view card_time_name(CardTime kind);
 
 struct CardLedger {
@@ -64,11 +65,17 @@ struct RequestFigures {
 
 struct FleetSample {  // of one interval of the time series
     double at_s = 0;
-    double prefill_use = 0, decode_use = 0;  // of card-time, in steps
+    double prefill_use = 0, decode_use = 0;            // of card-time, in steps
+    std::int64_t prefill_ready = 0, decode_ready = 0;  // engines and groups
     double hit_share = 0;
     double ttft_p50_ms = 0, ttft_p99_ms = 0;
     double tokens_in_s = 0, tokens_out_s = 0;
     std::int64_t waiting = 0, decoding = 0;
+};
+
+struct ScalingFigures {
+    std::int64_t started = 0, drains = 0;
+    std::array<int, 2> turns{};  // of prefill and decode, from growing to shrinking or back
 };
 
 struct FleetTotals {
@@ -78,6 +85,8 @@ struct FleetTotals {
     // Tokens of accepted prompts: accepted = hit + computed + not yet computed − replayed − redone.
     std::int64_t input_tokens = 0, hit_tokens = 0, output_tokens = 0;
     std::int64_t computed_tokens = 0, replayed_tokens = 0, redone_tokens = 0;
+    std::int64_t moved = 0;    // sequences from one decode group to another, with their KV
+    std::int64_t retried = 0;  // by clients that were refused
     std::int64_t window_wanted = 0, window_hits = 0;
     std::int64_t pool_read_bytes = 0, pool_written_bytes = 0, handoff_bytes = 0;
     std::int64_t prefill_steps = 0, decode_steps = 0;
@@ -95,9 +104,11 @@ struct FleetResult {
     std::array<RequestFigures, kPrefillClasses> by_class;
     std::array<RequestFigures, kTrafficKinds> by_traffic;
     RequestFigures all;
+    LogHistogram move_ms;  // from leaving a group to arriving in another
+    ScalingFigures scaling;
     std::vector<FleetSample> series;
-    std::uint64_t prefill_decisions = 0, decode_decisions = 0;  // hashes
-    std::uint64_t hash = 0;                                     // of every event and decision
+    std::uint64_t prefill_decisions = 0, decode_decisions = 0, fleet_decisions = 0;  // hashes
+    std::uint64_t hash = 0;  // of every event and decision
     // What must hold of the whole run; empty when all does. Sentences.
     std::vector<std::string> violations;
 

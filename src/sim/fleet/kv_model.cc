@@ -30,7 +30,9 @@ PoolHit KvModel::look_up(const Arrival& arrival) {
     if (arrival.block_tokens == 0) {
         const double ttl_us = std::min(
             config_.pool.ttl_s[static_cast<std::size_t>(arrival.traffic)] * 1e6, retention_us_);
-        hit.tokens = gap_us <= ttl_us ? arrival.reusable_tokens : arrival.shared_tokens;
+        const std::int64_t kept = arrival.reusable_tokens -
+                                  (config_.pool.is_output_persisted ? 0 : arrival.answer_tokens);
+        hit.tokens = gap_us <= ttl_us ? kept : arrival.shared_tokens;
         hit.tokens = usable(hit.tokens, arrival.input_tokens);
         hit.is_window_found = hit.tokens > 0 && gap_us <= config_.pool.window_ttl_s * 1e6;
         return hit;

@@ -51,7 +51,7 @@ PrefillAdmission PrefillSide::admit(const PrefillRequest& request) {
             const std::size_t engine = idle_[k].front();
             idle_[k].pop_front();
             engines_[engine].is_listed_idle = false;
-            if (engines_[engine].is_stepping || engines_[engine].is_broken) continue;
+            if (engines_[engine].is_stepping || !is_up(engines_[engine])) continue;
             ++tries;
             wake(engine);
             if (!engines_[engine].is_listed_idle) return admission;
@@ -62,13 +62,13 @@ PrefillAdmission PrefillSide::admit(const PrefillRequest& request) {
 }
 
 void PrefillSide::list_idle(std::size_t engine) {
-    if (engines_[engine].is_listed_idle) return;
+    if (engines_[engine].is_listed_idle || engines_[engine].mode != Mode::works) return;
     engines_[engine].is_listed_idle = true;
     idle_[balancer_.class_of_engine(engine)].push_back(engine);
 }
 
 void PrefillSide::wake(std::size_t engine) {
-    if (!engines_[engine].is_stepping && !engines_[engine].is_broken) begin_step(engine);
+    if (!engines_[engine].is_stepping && is_up(engines_[engine])) begin_step(engine);
 }
 
 void PrefillSide::pull(std::size_t index) {
@@ -135,7 +135,7 @@ void PrefillSide::admit_loaded(Engine& engine) {
 void PrefillSide::begin_step(std::size_t index) {
     Engine& engine = engines_[index];
     close_span(engine);
-    pull(index);
+    if (engine.mode == Mode::works) pull(index);
     admit_loaded(engine);
     const double tau_us = balancer_.tau_us(index);
     const PrefillStep& step =
@@ -258,8 +258,13 @@ void PrefillSide::close_span(Engine& engine) {
     const SimTime card_ns =
         (now_ns() - engine.span_ns) * static_cast<std::int64_t>(engine.ranks.size());
     if (engine.span_ns >= count_from_ns_) {
-        ledger_.add(engine.is_broken ? CardTime::failed : engine.idle_kind, card_ns);
-        ledger_.total_ns += card_ns;
+        const CardTime kind = engine.mode == Mode::broken  ? CardTime::failed
+                              : engine.mode == Mode::works ? engine.idle_kind
+                                                           : CardTime::lifecycle;
+        if (engine.mode != Mode::off) {
+            ledger_.add(kind, card_ns);
+            ledger_.total_ns += card_ns;
+        }
     }
     engine.span_ns = now_ns();
 }
@@ -279,7 +284,7 @@ void PrefillSide::close_spans() {
 void PrefillSide::on_poll(std::vector<std::uint64_t>* closed) {
     for (std::size_t e = 0; e < engines_.size(); ++e) {
         const Engine& engine = engines_[e];
-        if (!engine.is_broken) balancer_.heartbeat(e, engine.epoch, now_us());
+        if (is_up(engine)) balancer_.heartbeat(e, engine.epoch, now_us());
     }
     balancer_.tick(now_us(), closed);
     if (waiting() == 0) return;
@@ -307,14 +312,13 @@ void PrefillSide::release(std::size_t engine, std::size_t rank, std::int64_t blo
 
 void PrefillSide::break_down(std::size_t index) {
     Engine& engine = engines_[index];
-    if (engine.is_broken) return;
     if (engine.is_stepping) {
         // What it computed is lost, and the time with it.
         engine.idle_kind = CardTime::redone;
         engine.is_stepping = false;
     }
     close_span(engine);
-    engine.is_broken = true;
+    engine.mode = Mode::broken;
     balancer_.lose(index, now_us());
     ++engine.epoch;
     for (std::size_t r = 0; r < engine.ranks.size(); ++r) {
@@ -329,14 +333,40 @@ void PrefillSide::break_down(std::size_t index) {
     }
 }
 
-void PrefillSide::repair(std::size_t index) {
+void PrefillSide::start(std::size_t index) {
     Engine& engine = engines_[index];
     close_span(engine);
-    engine.is_broken = false;
+    engine.mode = Mode::works;
     engine.idle_kind = CardTime::idle;
     balancer_.join(index, engine.epoch,
                    {.ranks = config_.ranks, .blocks_per_rank = config_.blocks_per_rank}, now_us());
     wake(index);
+}
+
+void PrefillSide::drain(std::size_t index) {
+    Engine& engine = engines_[index];
+    if (!engine.is_stepping) close_span(engine);
+    engine.mode = Mode::drains;
+}
+
+bool PrefillSide::is_empty(std::size_t index) const {
+    for (const Rank& rank : engines_[index].ranks)
+        if (rank.free_blocks != config_.blocks_per_rank) return false;
+    return !engines_[index].is_stepping;
+}
+
+void PrefillSide::stop(std::size_t index) {
+    Engine& engine = engines_[index];
+    FATHOM_CHECK(is_empty(index));
+    close_span(engine);
+    engine.mode = Mode::off;
+    balancer_.lose(index, now_us());
+    ++engine.epoch;
+}
+
+void PrefillSide::prepare(std::size_t index) {
+    close_span(engines_[index]);
+    engines_[index].mode = Mode::prepares;
 }
 
 std::int64_t PrefillSide::waiting() const {

@@ -15,23 +15,11 @@
 #include "policy/prefill_balancer.h"
 #include "sim/event_queue.h"
 #include "sim/fleet/fleet_config.h"
+#include "sim/fleet/fleet_event.h"
 #include "sim/fleet/fleet_result.h"
 #include "sim/sim_random.h"
 
 namespace fathom {
-
-enum class FleetEvent : std::uint32_t {
-    arrival,
-    prefill_step,  // subject: engine, detail: its epoch
-    prefill_wake,  // KV for an idle engine has arrived
-    prefill_poll,  // the dispatcher's own upkeep
-    decode_step,   // subject: group, detail: its epoch
-    place,         // finished prompts to decode ranks
-    adopt,         // subject: request slot, detail: its attempt
-    sample,
-    break_down,  // subject: engine, or engines + group
-    repair,
-};
 
 class PrefillSide {
   public:
@@ -58,7 +46,15 @@ class PrefillSide {
     // Decode took a prompt, or nobody wants it any more.
     void release(std::size_t engine, std::size_t rank, std::int64_t blocks);
     void break_down(std::size_t engine);
-    void repair(std::size_t engine);
+    // Ready to work: behind a repair, or a start.
+    void start(std::size_t engine);
+    // It pulls nothing more; empty when nothing is granted and nothing held.
+    void drain(std::size_t engine);
+    bool is_empty(std::size_t engine) const;
+    // Gone: its cards count no more. An empty engine, or one that never ran.
+    void stop(std::size_t engine);
+    // Its cards are there again and do nothing until it starts.
+    void prepare(std::size_t engine);
 
     // Of every engine from the first boundary of its time behind `from_ns` on.
     void count_from(SimTime from_ns);
@@ -92,13 +88,15 @@ class PrefillSide {
         std::vector<Loading> loading;
         std::int64_t free_blocks = 0, held_blocks = 0;
     };
+    enum class Mode : std::uint8_t { works, drains, broken, prepares, off };
     struct Engine {
         std::vector<Rank> ranks;
         std::vector<std::vector<PrefillJob>> jobs;
         std::vector<PlannedSlice> slices;  // of the step in work
         SimRandom noise;
         std::uint32_t epoch = 1;
-        bool is_stepping = false, is_listed_idle = false, is_broken = false;
+        bool is_stepping = false, is_listed_idle = false;
+        Mode mode = Mode::works;
         CardTime idle_kind = CardTime::idle;
         SimTime span_ns = 0;  // where the present span of its ledger began
         CardLedger step;      // of the step in work
@@ -111,6 +109,9 @@ class PrefillSide {
     void rest(std::size_t index);
     void close_span(Engine& engine);
     void list_idle(std::size_t engine);
+    static bool is_up(const Engine& engine) {
+        return engine.mode == Mode::works || engine.mode == Mode::drains;
+    }
     void wake(std::size_t engine);
     SimTime now_ns() const { return events_.now_ns(); }
     std::int64_t now_us() const { return events_.now_ns() / 1000; }

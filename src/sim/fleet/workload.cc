@@ -24,7 +24,7 @@ void write_session(const SessionConfig& config, Traffic traffic, std::int64_t co
     const double drawn = std::round(random.log_normal(config.calls_median, config.calls_sigma));
     const auto calls =
         static_cast<std::int64_t>(std::clamp(drawn, 1.0, static_cast<double>(config.calls_max)));
-    double context = 0;
+    double context = 0, answer = 0;
     for (std::int64_t i = 0; i < calls; ++i) {
         SessionCall call;
         call.traffic = traffic;
@@ -42,6 +42,7 @@ void write_session(const SessionConfig& config, Traffic traffic, std::int64_t co
             before = std::min(before, config.compacted_tokens > 0 ? config.compacted_tokens
                                                                   : config.prefix_tokens);
             reusable = std::min(before, config.prefix_tokens);
+            answer = 0;
         }
         call.input_tokens = tokens(before + added, context_max);
         call.output_tokens =
@@ -52,9 +53,23 @@ void write_session(const SessionConfig& config, Traffic traffic, std::int64_t co
             is_first
                 ? kGapMaxUs
                 : static_cast<std::int64_t>(std::min(gap_s * 1e6, static_cast<double>(kGapMaxUs)));
+        call.is_first = is_first;
+        call.answer_tokens = static_cast<std::int32_t>(answer);
+        answer = call.output_tokens;
         context = static_cast<double>(call.input_tokens) + call.output_tokens;
         book.push_back(call);
     }
+}
+
+void describe(const SessionCall& call, Arrival& arrival) {
+    arrival.traffic = call.traffic;
+    arrival.input_tokens = call.input_tokens;
+    arrival.output_tokens = call.output_tokens;
+    arrival.reusable_tokens = call.reusable_tokens;
+    arrival.shared_tokens = call.shared_tokens;
+    arrival.gap_us = call.gap_us;
+    arrival.answer_tokens = call.answer_tokens;
+    arrival.block_tokens = 0;
 }
 
 class SessionWorkload : public Workload {
@@ -65,6 +80,7 @@ class SessionWorkload : public Workload {
           rate_(rate),
           burst_(config.burst),
           burst_ns_(config.burst_s * 1e9),
+          shape_(config.shape),
           arrivals_(seed, 0, SimPurpose::arrival),
           calls_(seed, 0, SimPurpose::session) {
         FATHOM_CHECK(!book_.empty() && rate > 0);
@@ -74,22 +90,23 @@ class SessionWorkload : public Workload {
         draw_time();
         const SessionCall& call =
             book_[static_cast<std::size_t>(calls_.below(static_cast<std::int64_t>(book_.size())))];
+        describe(call, arrival);
         arrival.time_ns = static_cast<SimTime>(at_ns_);
-        arrival.traffic = call.traffic;
-        arrival.input_tokens = call.input_tokens;
-        arrival.output_tokens = call.output_tokens;
-        arrival.reusable_tokens = call.reusable_tokens;
-        arrival.shared_tokens = call.shared_tokens;
-        arrival.gap_us = call.gap_us;
-        arrival.block_tokens = 0;
         return true;
     }
     double rate() const override { return rate_; }
 
   private:
-    // Poisson, with busy and quiet times in turn; both of exponential length.
+    // A rate that changes: drawn at its highest, and thinned.
     void draw_time() {
-        double work = arrivals_.exponential(1e9 / rate_);
+        const double most = shape_.most();
+        do {
+            draw_step(rate_ * most);
+        } while (most > 1 && arrivals_.uniform() * most >= shape_.at(at_ns_ * 1e-9));
+    }
+    // Poisson, with busy and quiet times in turn; both of exponential length.
+    void draw_step(double rate) {
+        double work = arrivals_.exponential(1e9 / rate);
         while (burst_ > 1) {
             const double pace = is_busy_ ? burst_ : 2 - burst_;
             if (at_ns_ + work / std::max(pace, 1e-9) <= turn_ns_) {
@@ -106,6 +123,7 @@ class SessionWorkload : public Workload {
 
     std::vector<SessionCall> book_;
     double rate_, burst_, burst_ns_;
+    RateShape shape_;
     SimRandom arrivals_, calls_;
     double at_ns_ = 0, turn_ns_ = 0;
     bool is_busy_ = false;
@@ -237,7 +255,9 @@ WorkloadMeans session_means(const std::vector<SessionCall>& book, const PoolConf
         outputs.push_back(call.output_tokens);
         const double ttl_us = pool.ttl_s[static_cast<std::size_t>(call.traffic)] * 1e6;
         const bool is_there = static_cast<double>(call.gap_us) <= ttl_us;
-        const std::int32_t hit = is_there ? call.reusable_tokens : call.shared_tokens;
+        const std::int32_t kept =
+            call.reusable_tokens - (pool.is_output_persisted ? 0 : call.answer_tokens);
+        const std::int32_t hit = is_there ? kept : call.shared_tokens;
         if (pool.is_enabled)
             means.hit_tokens +=
                 std::min<std::int64_t>(hit, call.input_tokens - 1) / kBlock * kBlock;
@@ -253,6 +273,50 @@ WorkloadMeans session_means(const std::vector<SessionCall>& book, const PoolConf
         means.output_p90_tokens = *p90;
     }
     return means;
+}
+
+Clients::Clients(const WorkloadConfig& config, std::uint64_t seed, std::vector<SessionCall> book)
+    : config_(config), book_(std::move(book)), clients_(static_cast<std::size_t>(config.clients)) {
+    FATHOM_CHECK(!book_.empty());
+    for (std::size_t c = 0; c < clients_.size(); ++c) {
+        clients_[c].random = SimRandom(seed, c, SimPurpose::client);
+        clients_[c].at = static_cast<std::size_t>(
+            clients_[c].random.below(static_cast<std::int64_t>(book_.size())));
+    }
+}
+
+SimTime Clients::begin_ns(std::size_t client) {
+    return static_cast<SimTime>(clients_[client].random.uniform() * config_.clients_begin_s * 1e9);
+}
+
+void Clients::call(std::size_t client, SimTime now_ns, Arrival& arrival) {
+    const Client& who = clients_[client];
+    describe(book_[who.at], arrival);
+    arrival.time_ns = now_ns;
+    arrival.client = static_cast<std::int64_t>(client);
+    if (who.answered_ns >= 0 && !book_[who.at].is_first)
+        arrival.gap_us = (now_ns - who.answered_ns) / 1000;
+}
+
+SimTime Clients::answered(std::size_t client, SimTime now_ns) {
+    Client& who = clients_[client];
+    const std::size_t next = who.at + 1;
+    const bool goes_on = next < book_.size() && !book_[next].is_first &&
+                         static_cast<double>(book_[next].gap_us) <= config_.think_max_s * 1e6;
+    who.answered_ns = now_ns;
+    if (goes_on) {
+        who.at = next;
+        return now_ns + book_[next].gap_us * 1000;
+    }
+    // Another session, from its beginning: the next one behind a random place of the book.
+    who.at = static_cast<std::size_t>(who.random.below(static_cast<std::int64_t>(book_.size())));
+    for (std::size_t i = 0; i < book_.size() && !book_[who.at].is_first; ++i)
+        who.at = (who.at + 1) % book_.size();
+    return now_ns + static_cast<SimTime>(who.random.exponential(config_.retry_s * 1e9));
+}
+
+SimTime Clients::refused(SimTime now_ns) const {
+    return now_ns + static_cast<SimTime>(config_.retry_s * 1e9);
 }
 
 std::unique_ptr<Workload> make_session_workload(const WorkloadConfig& config, std::uint64_t seed,

@@ -28,16 +28,21 @@ struct Arrival {
     // Sessions: of the prompt, what somebody wrote `gap_us` ago, and what others write all the
     // time.
     std::int64_t reusable_tokens = 0, shared_tokens = 0, gap_us = 0;
+    std::int64_t answer_tokens = 0;  // of the reusable ones, at their end: the last answer
     // Traces: whole blocks, numbered over all copies of the trace; block_tokens 0 for sessions.
     std::int64_t block_tokens = 0;
     std::vector<TraceBlock> blocks, output_blocks;
+    std::int64_t client = -1;  // of a closed loop
 };
 
 struct SessionCall {
     std::int32_t input_tokens = 0, output_tokens = 0, reusable_tokens = 0, shared_tokens = 0;
+    std::int32_t answer_tokens = 0;
     std::int64_t gap_us = 0;
     Traffic traffic = Traffic::agent;
+    bool is_first = false;  // of its session
 };
+inline constexpr std::int64_t kSessionBookCalls = 100'000;  // of a run
 // Sessions of both kinds in the proportion of their requests; about `calls` rows, at least one.
 std::vector<SessionCall> write_session_book(const WorkloadConfig& config, std::uint64_t seed,
                                             std::int64_t calls);
@@ -56,6 +61,32 @@ class Workload {
     // The next request in the order of time; false at the end. Reuses the vectors of `arrival`.
     virtual Result<bool> next(Arrival& arrival) = 0;
     virtual double rate() const = 0;  // requests a second on average, 0 when unknown before
+};
+
+// Clients that each go through sessions of the book, call by call (closed loop). Every client has
+// random numbers of its own, so what one meets does not change what another does.
+class Clients {
+  public:
+    Clients(const WorkloadConfig& config, std::uint64_t seed, std::vector<SessionCall> book);
+
+    std::size_t size() const { return clients_.size(); }
+    // When it sends its first request; in the middle of a session, as most are.
+    SimTime begin_ns(std::size_t client);
+    // Its next request, sent now.
+    void call(std::size_t client, SimTime now_ns, Arrival& arrival);
+    // It has its answer, or was refused: when it sends the next request, or the same again.
+    SimTime answered(std::size_t client, SimTime now_ns);
+    SimTime refused(SimTime now_ns) const;
+
+  private:
+    struct Client {
+        SimRandom random;
+        std::size_t at = 0;        // in the book
+        SimTime answered_ns = -1;  // of the call before; -1: of another life
+    };
+    WorkloadConfig config_;
+    std::vector<SessionCall> book_;
+    std::vector<Client> clients_;
 };
 
 // From `book`, at `rate` requests a second.

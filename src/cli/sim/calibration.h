@@ -1,0 +1,18 @@
+// A file of `fathom calibrate` as the step curves of a fleet: each card is then a machine like the
+// one that was measured, with an engine to itself.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "sim/fleet/fleet_config.h"
+
+namespace fathom {
+
+// `model_dir` is the checkpoint that was measured; the file must be of its shape. Replaces what
+// steps cost on both sides by a fit to the file's own predictions, takes engines of one card, no
+// drafts, and calls prefill and decode measured.
+Status apply_calibration(const std::string& path, const std::string& model_dir,
+                         FleetConfig& config);
+
+}  // namespace fathom
