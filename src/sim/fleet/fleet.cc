@@ -605,6 +605,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         interval_ttft_ms_ = {};
         sample.waiting = prefill_.waiting();
         sample.decoding = decode_.sequences();
+        sample.in_flight = in_flight_;
         sample.prefill_ready = lifecycle_.ready(FleetRole::prefill);
         sample.decode_ready = lifecycle_.ready(FleetRole::decode);
         sampled_ns_ = now_ns();

@@ -70,7 +70,7 @@ struct FleetSample {  // of one interval of the time series
     double hit_share = 0;
     double ttft_p50_ms = 0, ttft_p99_ms = 0;
     double tokens_in_s = 0, tokens_out_s = 0;
-    std::int64_t waiting = 0, decoding = 0;
+    std::int64_t waiting = 0, decoding = 0, in_flight = 0;
 };
 
 struct ScalingFigures {

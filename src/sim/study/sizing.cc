@@ -189,10 +189,23 @@ class Sizing {
     bool is_within(const FleetResult& result) const {
         const auto counted = static_cast<double>(result.all.finished + result.counted.rejected +
                                                  result.counted.closed);
-        return result.all.finished > 0 &&
-               static_cast<double>(result.all.within_slo) >= question_.slo_share * counted &&
-               static_cast<double>(result.counted.finished) >=
-                   0.5 * static_cast<double>(result.counted.arrived);
+        return result.all.finished > 0 && is_steady(result) &&
+               static_cast<double>(result.all.within_slo) >= question_.slo_share * counted;
+    }
+
+    // Requests in flight must not have grown by more than 2 % of those that came in the second half
+    // of the measured time (and not by what chance does to their number): what is late then has
+    // not ended, and no SLO counts it.
+    static bool is_steady(const FleetResult& result) {
+        if (result.series.empty()) return false;
+        const double from_s = (result.config.warmup_s + result.config.duration_s) / 2;
+        const auto middle = std::find_if(result.series.begin(), result.series.end(),
+                                         [&](const FleetSample& s) { return s.at_s >= from_s; });
+        if (middle == result.series.end()) return false;
+        const FleetSample& last = result.series.back();
+        const auto grown = static_cast<double>(last.in_flight - middle->in_flight);
+        const double came = result.rate * (last.at_s - middle->at_s);
+        return grown <= 0.02 * came + 3 * std::sqrt(2.0 * static_cast<double>(last.in_flight));
     }
 
     // Halves the distance between a rate that is borne and one that is not; sessions by requests a
@@ -201,7 +214,7 @@ class Sizing {
         SizingRow row = describe(config, bound);
         const bool is_trace = config.workload.source == WorkloadSource::trace;
         const double of_one = is_trace ? trace_rate() : 1;
-        double low = 0, high = std::max(1.1 * bound / of_one, is_trace ? 2.0 : 0.0);
+        double low = 0, high = std::max(bound / of_one, is_trace ? 2.0 : 0.0);
         for (int i = 0; i < kHalvings; ++i) {
             double rate = i == 0 ? 0.75 * high : (low + high) / 2;
             if (is_trace) rate = std::max(1.0, std::round(rate));
