@@ -28,6 +28,8 @@ std::string_view decision_kind_name(DecisionKind kind) {
             return "decode_pressure";
         case DecisionKind::expert_placement:
             return "expert_placement";
+        case DecisionKind::expert_switch:
+            return "expert_switch";
         case DecisionKind::fleet_plan:
             return "fleet_plan";
         case DecisionKind::fleet_drain:

@@ -35,6 +35,7 @@ enum class DecisionKind : std::uint16_t {
     decode_move = 17,
     decode_pressure = 18,
     expert_placement = 32,
+    expert_switch = 33,
     fleet_plan = 48,
     fleet_drain = 49,
     verify_budget = 64,

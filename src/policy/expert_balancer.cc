@@ -104,6 +104,39 @@ double ratio_of(std::span<const Balance> steps) {
     return sum.ratio();
 }
 
+constexpr std::int64_t kTrialStepsMin = 16;
+
+// Every second step.
+ExpertWindow half_of(const ExpertWindow& window, std::int64_t first) {
+    ExpertWindow half(window.experts(), (window.steps() - first + 1) / 2);
+    for (std::int64_t i = first; i < window.steps(); i += 2)
+        half.add(window.step(i));
+    return half;
+}
+
+// A placement by steps, if it is surely better than `by_loads` at steps that it was not fitted to.
+struct StepTrial {
+    LayerPlacement placement;            // fitted to all steps; empty: not better
+    std::vector<Balance> before, after;  // of the trial's other steps
+};
+StepTrial try_steps(const ExpertShape& shape, std::span<const double> loads,
+                    const ExpertWindow& window, std::span<const std::int32_t> live,
+                    const LayerPlacement& by_loads, int swaps_max) {
+    StepTrial trial;
+    if (window.steps() < kTrialStepsMin || shape.ranks < 2) return trial;
+    const ExpertWindow judged = half_of(window, 1), other = half_of(window, 0);
+    const std::vector<std::int32_t> copies = replicate(loads, shape.slots_total(), shape.ranks);
+    const LayerPlacement fitted = pack_steps(shape, loads, copies, other);
+    if (fitted.empty()) return trial;
+    trial.after = step_balances(shape, fitted, judged);
+    const Gain gain = gain_of(step_balances(shape, by_loads, judged), trial.after);
+    if (!(gain.mean - 2 * gain.error > 0)) return trial;
+    trial.before = step_balances(shape, live, judged);
+    trial.placement = pack_steps(shape, loads, copies, window);
+    if (!trial.placement.empty()) refine_steps(shape, loads, window, swaps_max, trial.placement);
+    return trial;
+}
+
 std::vector<Balance> balances(const ExpertShape& shape, std::span<const std::int32_t> placement,
                               std::span<const double> loads, const ExpertWindow& window) {
     if (window.steps() == 0) return {balance_of(shape, placement, loads)};
@@ -155,7 +188,8 @@ LayerPlan plan_layer(const ExpertShape& shape, std::span<const double> loads,
     for (std::int64_t i = 0; i < window.steps(); ++i)
         for (const std::int32_t tokens : window.step(i))
             digest.add(tokens);
-    digest.add(rules.hierarchical).add(static_cast<std::int64_t>(rules.swaps_max));
+    digest.add(rules.hierarchical).add(rules.by_steps);
+    digest.add(static_cast<std::int64_t>(rules.swaps_max));
     digest.add(rules.tokens_until_next).add(rules.moe_us_per_token);
     plan.input_digest = digest.add(rules.fetch_us_per_slot).add(rules.interference).value();
 
@@ -178,10 +212,16 @@ LayerPlan plan_layer(const ExpertShape& shape, std::span<const double> loads,
         rules.hierarchical && all_alive && shape.nodes() > 1 && shape.groups % shape.nodes() == 0;
     LayerPlacement placement =
         by_nodes ? place_by_nodes(shape, loads) : place(shape, loads, alive, alive_count);
-    if (!by_nodes && all_alive) refine_steps(shape, loads, window, rules.swaps_max, placement);
+    StepTrial trial;
+    if (rules.by_steps && !by_nodes && all_alive)
+        trial = try_steps(shape, loads, window, live, placement, rules.swaps_max);
+    plan.by_steps = !trial.placement.empty();
+    if (plan.by_steps) placement = std::move(trial.placement);
     plan.move = relabel(shape, live, by_nodes, alive, placement);
-    const std::vector<Balance> before = balances(shape, live, loads, window);
-    const std::vector<Balance> after = balances(shape, placement, loads, window);
+    const std::vector<Balance> before =
+        plan.by_steps ? std::move(trial.before) : balances(shape, live, loads, window);
+    const std::vector<Balance> after =
+        plan.by_steps ? std::move(trial.after) : balances(shape, placement, loads, window);
     plan.before = ratio_of(before);
     plan.after = ratio_of(after);
     plan.reason =

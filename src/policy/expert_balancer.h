@@ -4,14 +4,16 @@
 //   foretold loads ─▶ replicate ─▶ pack ─▶ refine ─▶ relabel ─▶ gate ─▶ new placement, or none
 //    (expert_load.h)     │          │        │          │         └ is the gain worth the move?
 //                        │          │        │          └ which rank is which: least to fetch
-//                        │          │        └ swaps: of loads, then over the recorded steps
+//                        │          │        └ swaps while the maximum falls
 //                        │          └ heaviest first to the least loaded rank without that expert
 //                        └ one spare slot after another to the heaviest copy
 //
-// The recorded steps matter where experts are busy together: two that are popular at the same steps
-// should not share a rank, though their sums would allow it. Most of what differs from step to step
-// is chance, which nobody should fit; so the steps only choose among swaps that do not raise the
-// foretold maximum.
+// A step takes as long as its own most loaded rank, so packing and swaps can also go by Σ over
+// recorded steps of the maximum. That matters where experts are busy together: two that are popular
+// at the same steps should not share a rank, though their sums would allow it. But most of what
+// differs from step to step is chance, and to fit it is worse than to go by loads. So packing by
+// steps is fitted to every second step and tried on the others, and taken (then fitted to all, with
+// swaps) only where it is better there by more than two standard errors.
 //
 // Two copies of one expert never lie on one rank: the second would take a slot and no load. Costs
 // of moving: 1 for a slot fetched from the same node, 4 from another. Everything is deterministic.
@@ -43,8 +45,11 @@ LayerPlacement pack(const ExpertShape& shape, std::span<const double> loads,
 // three ranks of a few slots no other packing of the same copies is better by more than that.
 void refine(const ExpertShape& shape, std::span<const double> loads, LayerPlacement& placement,
             std::span<const std::uint8_t> alive = {});
-// Lowers Σ over recorded steps of the maximum by at most `swaps_max` swaps, none of which raises
-// the maximum of `loads`.
+// The same by recorded steps: heaviest first, each to where Σ over steps of the maximum stays
+// lowest, ties by foretold load. Empty where a copy finds no rank without its expert.
+LayerPlacement pack_steps(const ExpertShape& shape, std::span<const double> loads,
+                          std::span<const std::int32_t> copies, const ExpertWindow& window);
+// Lowers Σ over recorded steps of the maximum by at most `swaps_max` swaps.
 void refine_steps(const ExpertShape& shape, std::span<const double> loads,
                   const ExpertWindow& window, int swaps_max, LayerPlacement& placement);
 
@@ -72,7 +77,8 @@ struct BalanceRules {
     // Groups of experts to nodes first, copies within their node, by foretold loads alone. Where
     // nodes do not divide groups, or a rank is not alive, the placement is global.
     bool hierarchical = false;
-    int swaps_max = 48;  // over the recorded steps; 0: by foretold loads alone
+    bool by_steps = true;  // try that too; false: by foretold loads alone
+    int swaps_max = 48;    // by steps
     // The gate, of one layer: (gain − 2 · its standard error) · tokens · time a token must exceed
     // slots · time a slot · interference.
     double tokens_until_next = 0;  // routed to a rank, mean; 0: the gate asks only for a gain
@@ -83,8 +89,11 @@ struct BalanceRules {
 
 struct LayerPlan {
     PlacementReason reason = PlacementReason::no_traffic;
-    LayerPlacement placement;      // empty unless it is to be applied
-    double before = 1, after = 1;  // moe_lb on the recorded steps (of foretold loads without any)
+    LayerPlacement placement;  // empty unless it is to be applied
+    // moe_lb on recorded steps (of foretold loads without any); where it goes by steps, on those
+    // that the trial was not fitted to.
+    double before = 1, after = 1;
+    bool by_steps = false;
     MoveCost move;
     std::uint64_t input_digest = 0;
     bool apply() const { return !placement.empty(); }

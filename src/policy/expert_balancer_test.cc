@@ -290,6 +290,43 @@ TEST(ExpertBalancer, StepsSeparateExpertsThatAreBusyTogether) {
     EXPECT_EQ(balance_of(shape, together, loads).ratio(), 1);
 }
 
+// Topics that come and go together are worth going by steps; chance is not.
+TEST(ExpertBalancer, GoesByStepsWhereExpertsAreBusyTogether) {
+    const ExpertShape shape{.experts = 96, .ranks = 16, .slots = 7};
+    for (const double topics : {0.0, 0.5}) {
+        testing::ExpertTraffic traffic(96, 0.5, 11);
+        const auto record = [&] {
+            ExpertWindow window(96);
+            std::vector<std::int32_t> experts;
+            for (int i = 0; i < 100; ++i) {
+                if (topics > 0) traffic.choose_topics(topics);
+                traffic.draw(2000, 6, 1, experts);
+                std::vector<std::int32_t> tokens(96);
+                for (const std::int32_t e : experts)
+                    ++tokens[static_cast<std::size_t>(e)];
+                window.add(tokens);
+            }
+            return window;
+        };
+        const ExpertWindow window = record(), later = record();
+        const LayerPlacement current = initial_placement(shape);
+        const LayerPlan by_loads =
+            plan_layer(shape, window.mean(), window, current, {.by_steps = false});
+        const LayerPlan plan = plan_layer(shape, window.mean(), window, current, {});
+        ASSERT_TRUE(plan.apply() && by_loads.apply());
+        EXPECT_EQ(plan.by_steps, topics > 0);
+        EXPECT_TRUE(check_placement(shape, plan.placement).ok());
+        const double ours = score(shape, plan.placement, later);
+        EXPECT_LT(ours, plan.after + 0.01);  // which was said of half the steps
+        if (topics > 0) {
+            EXPECT_LT(ours, score(shape, by_loads.placement, later) - 0.02);
+            EXPECT_LE(ours, score(shape, deployed_eplb(shape, window), later) + 0.01);
+        } else {
+            EXPECT_EQ(plan.placement, by_loads.placement);
+        }
+    }
+}
+
 TEST(ExpertBalancer, HierarchicalPlacementsKeepGroupsOnANode) {
     const ExpertShape shape{
         .experts = 32, .ranks = 8, .slots = 5, .ranks_per_node = 4, .groups = 4};

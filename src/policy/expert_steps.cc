@@ -1,6 +1,7 @@
-// The refinement over recorded steps.
+// Packing and refinement over recorded steps.
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -10,13 +11,15 @@ namespace fathom {
 namespace {
 
 constexpr std::size_t kLanes = 8;      // sums in so many parts, which compilers vectorise
+constexpr std::size_t kOpen = 16;      // ranks that a copy may be packed to
 constexpr std::size_t kPartners = 12;  // ranks that the hottest one may exchange with
 
 // Tokens of a copy of each expert and of each rank, as series over the steps (with zeros to whole
 // lanes). The expert behind the last one stands for an empty slot.
 class StepLoads {
   public:
-    StepLoads(const ExpertShape& shape, std::span<const double> loads, const ExpertWindow& window,
+    StepLoads(const ExpertShape& shape, std::span<const double> loads,
+              std::span<const std::int32_t> counts, const ExpertWindow& window,
               LayerPlacement& placement)
         : shape_(shape),
           placement_(placement),
@@ -25,8 +28,8 @@ class StepLoads {
           ranks_(static_cast<std::size_t>(shape.ranks) * steps_),
           weights_(static_cast<std::size_t>(shape.experts) + 1),
           loads_(static_cast<std::size_t>(shape.ranks)),
+          maxima_(steps_),
           peaks_(steps_) {
-        const std::vector<std::int32_t> counts = count_copies(shape, placement);
         for (std::size_t e = 0; e < counts.size(); ++e)
             weights_[e] = loads[e] / std::max(counts[e], 1);
         for (std::int64_t i = 0; i < window.steps(); ++i) {
@@ -38,7 +41,35 @@ class StepLoads {
         for (std::size_t r = 0; r < loads_.size(); ++r)
             for (std::size_t s = 0; s < slots(); ++s)
                 add(r, expert_at(r, s), 1);
-        load_max_ = *std::max_element(loads_.begin(), loads_.end());
+    }
+
+    // One more copy to a rank with room and without that expert: of the kOpen with least foretold
+    // the one where the sum of maxima stays lowest, of equal ones the lightest. False: there is
+    // none.
+    bool put(std::int32_t expert) {
+        const float* const x = copy(expert);
+        open_.clear();
+        for (std::size_t r = 0; r < loads_.size(); ++r)
+            if (holds(r, -1) && !holds(r, expert)) open_.emplace_back(loads_[r], r);
+        const std::size_t count = std::min(kOpen, open_.size());
+        std::partial_sort(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(count),
+                          open_.end());
+        std::size_t best = kNone;
+        double best_sum = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            const double sum = sum_with(open_[i].second, x);
+            if (best == kNone || sum < best_sum * (1 - 1e-6)) {
+                best = open_[i].second;
+                best_sum = sum;
+            }
+        }
+        if (best == kNone) return false;
+        const auto first = placement_.begin() + static_cast<std::ptrdiff_t>(best * slots());
+        *std::find(first, first + shape_.slots, -1) = expert;
+        add(best, expert, 1);
+        for (std::size_t i = 0; i < steps_; ++i)
+            maxima_[i] = std::max(maxima_[i], ranks_[best * steps_ + i]);
+        return true;
     }
 
     // One exchange that lowers the sum of maxima; false where none does.
@@ -142,18 +173,28 @@ class StepLoads {
         }
         for (std::size_t s = 0; s < slots(); ++s) {
             const std::int32_t from = expert_at(hot, s);
-            if (holds(other, from)) continue;
+            if (from == shape_.experts || holds(other, from)) continue;
             for (std::size_t t = 0; t < slots(); ++t) {
                 const std::int32_t to = expert_at(other, t);
-                const double change = weights_[static_cast<std::size_t>(from)] -
-                                      weights_[static_cast<std::size_t>(to)];
-                if (loads_[other] + change > load_max_ || loads_[hot] - change > load_max_ ||
-                    holds(hot, to))
-                    continue;
+                if (to < shape_.experts && holds(hot, to)) continue;
                 const double sum = sum_after(hot, other, from, to);
                 if (sum < best.sum) best = {other, s, t, sum};
             }
         }
+    }
+
+    // The sum of maxima if `rank` had another copy.
+    double sum_with(std::size_t rank, const float* x) const {
+        const float* const own = ranks_.data() + rank * steps_;
+        const float* const most = maxima_.data();
+        std::array<float, kLanes> sums{};
+        for (std::size_t i = 0; i < steps_; i += kLanes)
+            for (std::size_t lane = 0; lane < kLanes; ++lane)
+                sums[lane] += std::max(most[i + lane], own[i + lane] + x[i + lane]);
+        double sum = 0;
+        for (const float part : sums)
+            sum += static_cast<double>(part);
+        return sum;
     }
 
     double sum_after(std::size_t hot, std::size_t other, std::int32_t from, std::int32_t to) const {
@@ -177,18 +218,36 @@ class StepLoads {
     LayerPlacement& placement_;
     std::size_t steps_;
     std::vector<float> copies_, ranks_;
-    std::vector<double> weights_, loads_;  // foretold
+    std::vector<double> weights_, loads_;               // foretold
+    std::vector<std::pair<double, std::size_t>> open_;  // load and rank, while it is being packed
+    std::vector<float> maxima_;                         // of each step, while it is being packed
     std::vector<Peak> peaks_;
     std::vector<float> rest_;  // of each step, the most loaded rank beside two
-    double load_max_ = 0;
 };
 
 }  // namespace
 
+LayerPlacement pack_steps(const ExpertShape& shape, std::span<const double> loads,
+                          std::span<const std::int32_t> copies, const ExpertWindow& window) {
+    LayerPlacement placement(static_cast<std::size_t>(shape.slots_total()), -1);
+    StepLoads steps(shape, loads, copies, window, placement);
+    std::vector<std::int32_t> order(copies.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+        const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(b);
+        return loads[i] / copies[i] > loads[j] / copies[j];
+    });
+    for (const std::int32_t expert : order)
+        for (std::int32_t c = 0; c < copies[static_cast<std::size_t>(expert)]; ++c)
+            if (!steps.put(expert)) return {};
+    return placement;
+}
+
 void refine_steps(const ExpertShape& shape, std::span<const double> loads,
                   const ExpertWindow& window, int swaps_max, LayerPlacement& placement) {
     if (window.steps() == 0 || shape.ranks < 2 || swaps_max <= 0) return;
-    StepLoads steps(shape, loads, window, placement);
+    const std::vector<std::int32_t> copies = count_copies(shape, placement);
+    StepLoads steps(shape, loads, copies, window, placement);
     for (int swaps = 0; swaps < swaps_max; ++swaps)
         if (!steps.improve()) return;
 }

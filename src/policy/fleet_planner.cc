@@ -44,7 +44,9 @@ DecisionRecord FleetPlan::record(std::int64_t now_us, FleetRole role) const {
             .actor = static_cast<std::uint32_t>(role),
             .now_us = now_us,
             .input_digest = input_digest,
-            .fields = {decision.target, decision.start, decision.cancel, decision.drain, 0}};
+            .fields = {decision.target, decision.start, decision.cancel, decision.drain,
+                       role == conversion.to ? conversion.start
+                                             : (role == conversion.from ? conversion.drain : 0)}};
 }
 
 Result<FleetPlanner> FleetPlanner::make(const FleetRules& rules) {
@@ -55,6 +57,8 @@ Result<FleetPlanner> FleetPlanner::make(const FleetRules& rules) {
             role.engines_max > kEnginesMax)
             return invalid_argument("engines: {} to {}, expected a range within 0 to {}",
                                     role.engines_min, role.engines_max, kEnginesMax);
+        if (role.cards < 1 || role.cards > kEnginesMax)
+            return invalid_argument("cards: {}, expected 1 to {}", role.cards, kEnginesMax);
     }
     if (rules.grow_cooldown_us < 0 || rules.shrink_cooldown_us < 0 || rules.settle_us < 0)
         return invalid_argument("a cooldown is negative");
@@ -204,6 +208,65 @@ void FleetPlanner::couple(const FleetState& state, FleetPlan& plan) const {
     }
 }
 
+// Enough engines of another role, which has too many, for at least one of `to`: no more than are
+// missing, and none that a guard keeps.
+bool FleetPlanner::convert(const FleetState& state, std::size_t to, std::int64_t missing,
+                           std::int64_t free, FleetPlan& plan) const {
+    const std::int64_t to_cards = rules_.roles[to].cards;
+    for (std::size_t from = 0; from < kFleetRoles; ++from) {
+        RoleDecision& donor = plan.roles[from];
+        if (from == to || !rules_.converts[from][to] || donor.reason != FleetReason::shrink)
+            continue;
+        const std::int64_t cards = rules_.roles[from].cards;
+        const auto engines = [cards](std::int64_t n) { return (n + cards - 1) / cards; };
+        const std::int64_t least = engines(to_cards - free);
+        const std::int64_t most = engines(missing * to_cards - free);
+        const std::int64_t given = std::clamp(donor.drain, least, most);
+        const std::int64_t left = state.roles[from].ready - given;
+        const double used =
+            use_of(state.roles[from].quotas) * static_cast<double>(state.roles[from].ready);
+        if (left < std::max<std::int64_t>(donor.target, 1) ||
+            used > rules_.quota_max * static_cast<double>(left) * (1 + 1e-12))
+            continue;
+        donor.drain = std::max(donor.drain, given);
+        donor.reason = FleetReason::given;
+        plan.conversion = {.from = static_cast<FleetRole>(from),
+                           .to = static_cast<FleetRole>(to),
+                           .drain = given,
+                           .start = std::min(missing, (free + given * cards) / to_cards)};
+        return true;
+    }
+    return false;
+}
+
+// Starts take the cards that are left, then those of a conversion.
+void FleetPlanner::fit(const FleetState& state, FleetPlan& plan) const {
+    if (rules_.cards_max <= 0) return;
+    std::int64_t free = rules_.cards_max;
+    for (std::size_t i = 0; i < kFleetRoles; ++i) {
+        const RoleState& role = state.roles[i];
+        free -= rules_.roles[i].cards * (role.ready + role.starting - role.converting +
+                                         role.draining - plan.roles[i].cancel);
+    }
+    for (std::size_t i = 0; i < kFleetRoles; ++i) {
+        RoleDecision& decision = plan.roles[i];
+        if (decision.start == 0) continue;
+        const std::int64_t cards = rules_.roles[i].cards;
+        const std::int64_t wanted = decision.start;
+        decision.start = std::clamp<std::int64_t>(free / cards, 0, wanted);
+        free -= decision.start * cards;
+        const std::int64_t missing = wanted - decision.start;
+        if (missing == 0) continue;
+        const bool has_conversion = plan.conversion.start > 0;
+        if (!has_conversion && convert(state, i, missing, std::max<std::int64_t>(free, 0), plan)) {
+            decision.reason = FleetReason::convert;
+            free = 0;  // the conversion counts on what was left
+        } else if (decision.start == 0) {
+            decision.reason = FleetReason::full;
+        }
+    }
+}
+
 FleetPlan FleetPlanner::plan(std::int64_t now_us, const FleetState& state) {
     FleetPlan plan;
     Digest digest;
@@ -211,7 +274,8 @@ FleetPlan FleetPlanner::plan(std::int64_t now_us, const FleetState& state) {
     for (const RoleState& role : state.roles) {
         FATHOM_CHECK(role.ready >= 0 && role.starting >= 0 && role.draining >= 0);
         digest.add(clean(role.demand)).add(clean(role.forecast));
-        digest.add(role.ready).add(role.starting).add(role.draining).add(role.changed_us);
+        digest.add(role.ready).add(role.starting).add(role.draining).add(role.converting);
+        digest.add(role.changed_us);
         for (const QuotaUse& quota : role.quotas)
             digest.add(quota.used).add(quota.limit);
     }
@@ -220,8 +284,10 @@ FleetPlan FleetPlanner::plan(std::int64_t now_us, const FleetState& state) {
     for (std::size_t i = 0; i < kFleetRoles; ++i)
         plan.roles[i] = decide(i, now_us, state.roles[i]);
     couple(state, plan);
+    fit(state, plan);
     for (std::size_t i = 0; i < kFleetRoles; ++i) {
-        if (plan.roles[i].start > 0) roles_[i].grown_us = now_us;
+        if (plan.roles[i].start > 0 || plan.roles[i].reason == FleetReason::convert)
+            roles_[i].grown_us = now_us;
         if (plan.roles[i].drain > 0) roles_[i].shrunk_us = now_us;
     }
     return plan;

@@ -10,6 +10,15 @@
 // forbidden whenever it could be regretted: see FleetReason. Engines that are still starting are no
 // capacity, are not started twice, are cancelled first, and hold nobody up. Prefill and decode are
 // never without each other. Constant demand changes nothing; no traffic is a demand of 0.
+//
+// In a full cluster a role grows by engines of another one that has too many: those are drained and
+// become the other role, under the same guards as any shrinking. Until then they count as draining
+// there and as starting (and `converting`) here.
+//
+// The 5 % above the maximum of 5 minutes (shrink_margin) are this planner's own: without them a
+// load that reaches the edge of an engine less than once in 5 minutes starts one each time, and
+// drains it 5 minutes later. With them the edge of shrinking lies below that of growing, which
+// costs at most 5 % and an engine. 0: the maximum itself.
 #pragma once
 
 #include <array>
@@ -42,6 +51,9 @@ enum class FleetReason : std::uint16_t {
     unsettled = 10,   // one was lost, or became ready, within 60 s
     hit_rate = 11,    // the pool's fell by more than 2 points in 5 minutes: misses are coming
     coupled = 12,     // prefill or decode would be without the other
+    full = 13,        // no cards are left to grow
+    convert = 14,     // grows by engines of another role
+    given = 15,       // engines are drained to become another role
 };
 
 struct RoleRules {
@@ -49,6 +61,7 @@ struct RoleRules {
     // cost of missed tokens; decode: running requests at the latency target; encoder: patches. > 0.
     double capacity = 1;
     std::int64_t engines_min = 0, engines_max = 1'000'000;
+    std::int64_t cards = 1;  // of an engine
 };
 
 struct FleetRules {
@@ -57,6 +70,9 @@ struct FleetRules {
     std::int64_t settle_us = 60'000'000;
     double quota_max = 0.8, hit_fall_max = 0.02;
     double shrink_margin = 0.05;  // shrinking leaves so much above the maximum of 5 minutes
+    std::int64_t cards_max = 0;   // of the cluster; 0: no limit, and no conversions
+    // converts[from][to]: cards of the one can serve as the other.
+    std::array<std::array<bool, kFleetRoles>, kFleetRoles> converts{};
 };
 
 struct QuotaUse {                      // compute, slots, KV, tenants: each that there is
@@ -67,6 +83,7 @@ struct RoleState {
     double demand = 0;    // now, >= 0; not a number counts as 0
     double forecast = 0;  // what the target must carry at least
     std::int64_t ready = 0, starting = 0, draining = 0;
+    std::int64_t converting = 0;   // of the starting: on cards that another role is draining
     std::int64_t changed_us = -1;  // when one was last lost or became ready; -1: never
     std::span<const QuotaUse> quotas = {};
 };
@@ -82,10 +99,17 @@ struct RoleDecision {
     std::int64_t start = 0, cancel = 0, drain = 0;
 };
 
+// Of the drained engines of `from`, `drain` become `start` engines of `to` (beside its own start).
+struct FleetConversion {
+    FleetRole from = FleetRole::prefill, to = FleetRole::prefill;
+    std::int64_t drain = 0, start = 0;  // 0: none
+};
+
 struct FleetPlan {
     std::array<RoleDecision, kFleetRoles> roles;
+    FleetConversion conversion;  // at most one a plan
     std::uint64_t input_digest = 0;
-    // fields: target, start, cancel, drain.
+    // fields: target, start, cancel, drain, engines of the role that a conversion gives or takes.
     DecisionRecord record(std::int64_t now_us, FleetRole role) const;
 };
 
@@ -124,6 +148,9 @@ class FleetPlanner {
                 RoleDecision& decision);
     FleetReason forbids(std::int64_t now_us, const RoleState& state) const;
     void couple(const FleetState& state, FleetPlan& plan) const;
+    void fit(const FleetState& state, FleetPlan& plan) const;
+    bool convert(const FleetState& state, std::size_t to, std::int64_t missing, std::int64_t free,
+                 FleetPlan& plan) const;
 
     FleetRules rules_;
     std::array<Role, kFleetRoles> roles_;

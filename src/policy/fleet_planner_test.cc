@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "base/random.h"
 
@@ -110,6 +112,102 @@ TEST(FleetPlanner, NoiseDoesNotFlap) {
     }
     for (const int turns : fleet.turns)
         EXPECT_LE(turns, 2);
+}
+
+// A load that seldom reaches the edge of an engine: the margin is what keeps it from turning around
+// each time.
+TEST(FleetPlanner, TheMarginKeepsAnEdgeFromFlapping) {
+    std::array<int, 2> turns{};
+    for (const double margin : {0.0, 0.05}) {
+        FleetRules rules = rules_of(10);
+        rules.shrink_margin = margin;
+        Fleet fleet(rules);
+        RandomStream random(20261130);
+        for (int i = 0; i < 30'000; ++i) {
+            for (RoleState& role : fleet.state.roles)
+                role.demand = 290 * (1 + 0.04 * random.next_normal());
+            fleet.second();
+        }
+        turns[margin > 0 ? 1 : 0] = fleet.turns[kDecode];
+    }
+    EXPECT_GE(turns[0], 4);
+    EXPECT_LE(turns[1], 1);
+}
+
+// A full cluster of as many prefill as decode engines, where prefill has little to do: it becomes
+// decode, with bounds kept at every second, and stays so.
+TEST(FleetPlanner, AFullClusterConvertsWhatIsTooMany) {
+    FleetRules rules = rules_of(10);
+    rules.roles[kPrefill].cards = 4;
+    rules.roles[kDecode].cards = 8;
+    rules.cards_max = 4 * 32 + 8 * 16;
+    rules.converts[kPrefill][kDecode] = rules.converts[kDecode][kPrefill] = true;
+    FleetPlanner planner = *FleetPlanner::make(rules);
+    FleetState state;
+    RoleState& prefill = state.roles[kPrefill];
+    RoleState& decode = state.roles[kDecode];
+    prefill.ready = 32;
+    decode.ready = 16;
+    prefill.demand = 35;  // 4 engines
+    decode.demand = 270;  // 27 engines
+    struct Pending {
+        std::int64_t at = 0, drain = 0, start = 0, converted = 0;
+    };
+    std::vector<Pending> pending;
+    int conversions = 0;
+    for (std::int64_t second = 1; second < 6000; ++second) {
+        std::erase_if(pending, [&](const Pending& p) {
+            if (p.at > second) return false;
+            prefill.draining -= p.drain;
+            decode.starting -= p.start;
+            decode.converting -= p.converted;
+            decode.ready += p.start;
+            decode.changed_us = second * kSecond;
+            return true;
+        });
+        const FleetPlan plan = planner.plan(second * kSecond, state);
+        EXPECT_EQ(plan.roles[kDecode].drain, 0);
+        const std::int64_t drain = plan.roles[kPrefill].drain;
+        prefill.ready -= drain;
+        ASSERT_GE(prefill.ready, 4);
+        if (plan.conversion.start > 0) {
+            ++conversions;
+            EXPECT_EQ(plan.conversion.from, FleetRole::prefill);
+            EXPECT_LE(8 * plan.conversion.start, 4 * plan.conversion.drain + 4);
+            EXPECT_EQ(plan.record(0, FleetRole::decode).fields[4], plan.conversion.start);
+        }
+        const std::int64_t start = plan.conversion.start + plan.roles[kDecode].start;
+        decode.starting += start;
+        decode.converting += plan.conversion.start;
+        prefill.draining += drain;
+        if (drain > 0 || start > 0)
+            pending.push_back({second + 30, drain, start, plan.conversion.start});
+        ASSERT_LE(4 * (prefill.ready + prefill.draining) + 8 * decode.ready, rules.cards_max);
+    }
+    EXPECT_EQ(decode.ready, 27);
+    EXPECT_GE(conversions, 5);
+}
+
+TEST(FleetPlanner, ConversionsObeyTheQuotaGuard) {
+    static const QuotaUse kUsed[] = {{70, 100}};
+    for (const bool is_used : {false, true}) {
+        FleetRules rules = rules_of(10);
+        rules.roles[kDecode].cards = 8;  // eight engines of prefill make one
+        rules.cards_max = 20 + 8 * 4;
+        rules.converts[kPrefill][kDecode] = true;
+        FleetPlanner planner = *FleetPlanner::make(rules);
+        FleetState state;
+        state.roles[kPrefill].ready = 20;
+        state.roles[kPrefill].demand = 30;
+        if (is_used) state.roles[kPrefill].quotas = kUsed;
+        state.roles[kDecode].ready = 4;
+        state.roles[kDecode].demand = 60;
+        const FleetPlan plan = planner.plan(0, state);
+        EXPECT_EQ(plan.conversion.drain, is_used ? 0 : 8);
+        EXPECT_EQ(plan.conversion.start, is_used ? 0 : 1);
+        EXPECT_EQ(plan.roles[kDecode].reason, is_used ? FleetReason::full : FleetReason::convert);
+        EXPECT_EQ(plan.roles[kPrefill].drain, is_used ? 1 : 8);
+    }
 }
 
 TEST(FleetPlanner, NoTrafficEndsWithNobodyTogether) {

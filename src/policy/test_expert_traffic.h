@@ -27,6 +27,18 @@ class ExpertTraffic {
         rebuild();
     }
 
+    // Each of twelve topics (experts by their number modulo 12) becomes popular by a log-normal
+    // factor, in place of those of the last choice.
+    void choose_topics(double sigma) {
+        if (steady_.empty()) steady_ = popularity_;
+        std::vector<double> factors;
+        for (int t = 0; t < kTopics; ++t)
+            factors.push_back(std::exp(sigma * random_.next_normal()));
+        for (std::size_t e = 0; e < popularity_.size(); ++e)
+            popularity_[e] = steady_[e] * factors[e % kTopics];
+        rebuild();
+    }
+
     // Expert sets of `tokens` tokens, `top` after each other.
     void draw(std::int64_t tokens, std::int64_t top, std::int64_t alike,
               std::vector<std::int32_t>& out) {
@@ -48,6 +60,7 @@ class ExpertTraffic {
 
   private:
     static constexpr std::size_t kBuckets = 8192;
+    static constexpr int kTopics = 12;
 
     // Inverse of the cumulative popularity, found from a table of beginnings.
     void rebuild() {
@@ -80,7 +93,7 @@ class ExpertTraffic {
     }
 
     RandomStream random_;
-    std::vector<double> popularity_, cumulative_;
+    std::vector<double> popularity_, cumulative_, steady_;
     std::vector<std::int32_t> first_, set_;
     std::uint64_t bits_ = 0;
     int spare_bits_ = 0;
