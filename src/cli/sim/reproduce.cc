@@ -170,7 +170,7 @@ Status add_efficiency(Rows& rows, const Reproduce& what) {
     without.decode.policy.power = 1;
     without.decode.policy.kv_weight = 0;
     FATHOM_ASSIGN(const FleetResult placed, run_at(without, what.load));
-    row("  decode placed without looking at load, the same requests", placed, false);
+    row("  decode placed by counts alone, the same requests", placed, false);
     return {};
 }
 

@@ -20,7 +20,8 @@ namespace {
 
 constexpr SimTime kPollNs = 200'000'000;
 constexpr SimTime kPlaceNs = 5'000'000;
-constexpr std::size_t kPlaceMax = 4096;  // of those that wait, in one tick
+// Of those that wait, in one tick; few while decode is full, since each looks at every rank.
+constexpr std::size_t kPlaceMax = 4096, kPlaceWhenFull = 64;
 constexpr int kSamples = 240;
 constexpr double kFirstOutputGuess = 400;  // until requests have ended
 
@@ -382,7 +383,9 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     void place() {
         is_place_due_ = false;
         batch_.clear();
-        for (std::size_t i = 0; i < std::min(to_place_.size(), kPlaceMax); ++i) {
+        const std::size_t most = is_decode_full_ ? kPlaceWhenFull : kPlaceMax;
+        is_decode_full_ = false;
+        for (std::size_t i = 0; i < std::min(to_place_.size(), most); ++i) {
             const Request& request = requests_[to_place_[i]];
             const OutputGuess& guess = outputs_[static_cast<std::size_t>(request.arrival.traffic)];
             batch_.push_back({.id = to_place_[i],
@@ -395,7 +398,10 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         for (const DecodePlacement& placement : placements_) {
             Request& request = requests_[placement.id];
             request.is_placed = placement.rank >= 0;
-            if (request.is_placed) hand_over(static_cast<std::uint32_t>(placement.id), placement);
+            if (request.is_placed)
+                hand_over(static_cast<std::uint32_t>(placement.id), placement);
+            else
+                is_decode_full_ = true;
         }
         std::size_t kept = 0;
         for (std::size_t i = 0; i < to_place_.size(); ++i)
@@ -687,6 +693,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     std::vector<Link> engine_ports_, rank_ports_;
     SimTime end_ns_, given_up_ns_, warmup_ns_;
     SimTime counted_from_ns_ = 0, sampled_ns_ = 0;
+    bool is_decode_full_ = false;
     bool has_warmed_up_ = false, has_arrival_ = false, is_place_due_ = false;
     Arrival next_;
     std::vector<Request> requests_;
