@@ -4,18 +4,13 @@
 
 #include <cmath>
 
+#include "policy/measured_on.h"
+
 namespace fathom {
 
 namespace {
 
 constexpr const char* kFormat = "fathom-cost-model-1";
-
-Status expect_equal(const char* field, const std::string& found, const std::string& expected) {
-    if (found == expected) return {};
-    return error(StatusCode::invalid_argument,
-                 "{}: the file was measured with \"{}\", this is \"{}\"; calibrate again", field,
-                 found, expected);
-}
 
 // FNV-1a over the numbers' bytes.
 class Digest {
@@ -74,16 +69,10 @@ std::string cost_file_text(const CostIdentity& identity, const CostFit& fit) {
 }
 
 Result<CostModel> read_cost_file(const Json& file, const CostIdentity& expected) {
-    FATHOM_ASSIGN(const std::string format, json_string(file, "format", ""));
-    if (format != kFormat)
-        return invalid_argument("format: \"{}\", expected \"{}\"", format, kFormat);
-    FATHOM_ASSIGN(const std::string model, json_string(file, "model", ""));
-    FATHOM_RETURN_IF_ERROR(expect_equal("model", model, expected.model));
-    FATHOM_ASSIGN(const std::string kernels, json_string(file, "kernels", ""));
-    FATHOM_RETURN_IF_ERROR(expect_equal("kernels", kernels, expected.kernels));
-    FATHOM_ASSIGN(const std::int64_t threads, json_int(file, "threads", ""));
-    FATHOM_RETURN_IF_ERROR(
-        expect_equal("threads", std::to_string(threads), std::to_string(expected.threads)));
+    FATHOM_RETURN_IF_ERROR(check_cost_format(file, kFormat));
+    FATHOM_RETURN_IF_ERROR(check_measured_on(file, "model", expected.model));
+    FATHOM_RETURN_IF_ERROR(check_measured_on(file, "kernels", expected.kernels));
+    FATHOM_RETURN_IF_ERROR(check_measured_on(file, "threads", expected.threads));
     const Json* coefficients = file.find("microseconds");
     if (coefficients == nullptr || !coefficients->is_object())
         return invalid_argument("microseconds: expected an object of coefficients");

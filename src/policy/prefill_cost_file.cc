@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "policy/measured_on.h"
+
 namespace fathom {
 
 namespace {
@@ -21,13 +23,6 @@ constexpr std::array<Field, 7> kFields = {{{"k0_us", &PrefillCost::k0_us},
                                            {"k4_us", &PrefillCost::k4_us},
                                            {"k5_us", &PrefillCost::k5_us},
                                            {"sync_us", &PrefillCost::sync_us}}};
-
-Status expect_equal(const char* field, const std::string& found, const std::string& expected) {
-    if (found == expected) return {};
-    return invalid_argument(
-        "{}: the file was measured with \"{}\", this is \"{}\"; calibrate again", field, found,
-        expected);
-}
 
 Json numbers(const auto& values) {
     Json array = Json::array();
@@ -116,18 +111,11 @@ std::string prefill_cost_file_text(const PrefillCostIdentity& identity,
 }
 
 Result<PrefillCosts> read_prefill_cost_file(const Json& file, const PrefillCostIdentity& expected) {
-    FATHOM_ASSIGN(const std::string format, json_string(file, "format", ""));
-    if (format != kFormat)
-        return invalid_argument("format: \"{}\", expected \"{}\"", format, kFormat);
-    FATHOM_ASSIGN(const std::string model, json_string(file, "model", ""));
-    FATHOM_RETURN_IF_ERROR(expect_equal("model", model, expected.model));
-    FATHOM_ASSIGN(const std::string kernels, json_string(file, "kernels", ""));
-    FATHOM_RETURN_IF_ERROR(expect_equal("kernels", kernels, expected.kernels));
-    FATHOM_ASSIGN(const std::int64_t ranks, json_int(file, "ranks", ""));
-    FATHOM_RETURN_IF_ERROR(
-        expect_equal("ranks", std::to_string(ranks), std::to_string(expected.ranks)));
-    FATHOM_ASSIGN(const std::string card, json_string(file, "card", ""));
-    FATHOM_RETURN_IF_ERROR(expect_equal("card", card, expected.card));
+    FATHOM_RETURN_IF_ERROR(check_cost_format(file, kFormat));
+    FATHOM_RETURN_IF_ERROR(check_measured_on(file, "model", expected.model));
+    FATHOM_RETURN_IF_ERROR(check_measured_on(file, "kernels", expected.kernels));
+    FATHOM_RETURN_IF_ERROR(check_measured_on(file, "ranks", expected.ranks));
+    FATHOM_RETURN_IF_ERROR(check_measured_on(file, "card", expected.card));
     const Json* classes = file.find("classes");
     if (classes == nullptr || !classes->is_array() || classes->items().size() != kPrefillClasses)
         return invalid_argument("classes: expected an array of {} objects", kPrefillClasses);
