@@ -30,10 +30,19 @@ class PoolServer : public ::testing::Test {
     }
     void TearDown() override { std::filesystem::remove_all(dir_); }
 
+    // Without a cost model loads may take as long as they like; with one, no longer than a part of
+    // the few milliseconds in which this model computes.
     std::vector<std::string> flags(std::vector<std::string> more = {}) const {
-        std::vector<std::string> all = {
-            "--pool",         dir_.string(), "--pool.capacity_mib", "1024",
-            "--pool.find_ms", "5000",        "--pool.load_ms",      "5000"};
+        std::vector<std::string> all = {"--pool",
+                                        dir_.string(),
+                                        "--pool.capacity_mib",
+                                        "1024",
+                                        "--pool.find_ms",
+                                        "5000",
+                                        "--pool.load_ms",
+                                        "5000",
+                                        "--engine.cost_model",
+                                        "rows"};
         all.insert(all.end(), more.begin(), more.end());
         return all;
     }
@@ -115,10 +124,29 @@ TEST_F(PoolServer, ARestartedServerFindsWhatTheFirstComputed) {
     EXPECT_EQ(again.cached_tokens, warm.cached_tokens);
 }
 
+// However little time there is for lookups and loads.
+TEST_F(PoolServer, WithTheUsualBudgetsAnswersAreThereWhateverWasFound) {
+    const std::vector<std::string> usual = {"--pool", dir_.string(), "--pool.capacity_mib", "1024"};
+    const std::vector<std::string> tight = {
+        "--pool",         dir_.string(), "--pool.capacity_mib", "1024",
+        "--pool.find_ms", "1",           "--pool.load_ms",      "1"};
+    for (const std::vector<std::string>& with : {usual, usual, tight}) {
+        ServeProcess server(with);
+        for (int number = 1; number <= 3; ++number) {
+            const Answer answer = complete(server, body(number));
+            EXPECT_FALSE(answer.text.empty());
+            EXPECT_LE(answer.cached_tokens, answer.prompt_tokens);
+            EXPECT_EQ(answer.cached_tokens % 128, 0);
+        }
+        end(server);
+    }
+}
+
 // Three disks, one of them gone between two runs, then replaced, then another one gone.
 TEST_F(PoolServer, ALostDiskOfACodeLosesNoPrompt) {
-    std::vector<std::string> with = {"--pool.ec",      "2+1", "--pool.capacity_mib", "1024",
-                                     "--pool.load_ms", "5000"};
+    std::vector<std::string> with = {"--pool.ec",           "2+1",  "--pool.capacity_mib", "1024",
+                                     "--pool.find_ms",      "5000", "--pool.load_ms",      "5000",
+                                     "--engine.cost_model", "rows"};
     for (const char* name : {"a", "b", "c"})
         with.insert(with.end(), {"--pool.dirs", (dir_ / name).string()});
     std::vector<Answer> cold;
