@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/progress.h"
@@ -71,6 +72,11 @@ Result<FleetOrder> read_over(const std::string& preset, const CommandSpec& spec,
     if (settings.preset() != preset)
         return read_over(settings.preset(), spec, reader, args, values);
     FATHOM_ASSIGN(order.config, settings.config());
+    order.inputs = line.positional;
+    order.inputs.insert(order.inputs.end(), {settings.calibration(), order.config.workload.trace});
+    for (std::size_t i = 0; i + 1 < args.size(); ++i)
+        if (args[i] == "--config") order.inputs.push_back(args[i + 1]);
+    std::erase_if(order.inputs, [](const std::string& path) { return path.empty(); });
     if (!settings.calibration().empty())
         FATHOM_RETURN_IF_ERROR(
             apply_calibration(settings.calibration(), settings.model(), order.config));
@@ -93,6 +99,20 @@ Result<FleetOrder> FleetOrderReader::read(const std::vector<std::string>& args,
     whole.positional_max = 1;
     FATHOM_ASSIGN(const std::vector<std::string> words, without_set(args));
     return read_over(fleet_preset_names().front(), whole, *this, words, values);
+}
+
+Status check_sim_outputs(const std::vector<std::string>& outputs,
+                         const std::vector<std::string>& inputs) {
+    std::vector<std::string> taken = inputs;
+    for (const std::string& path : outputs) {
+        if (path.empty()) continue;
+        FATHOM_RETURN_IF_ERROR(check_output_path(path));
+        FATHOM_RETURN_IF_ERROR(check_output_is_no_input(path, inputs));
+        if (std::find(taken.begin(), taken.end(), path) != taken.end())
+            return invalid_argument("{}: is named for two outputs", path);
+        taken.push_back(path);
+    }
+    return {};
 }
 
 Result<FleetResult> simulate_fleet(const FleetConfig& config) {

@@ -16,6 +16,7 @@ namespace fathom {
 struct FleetOrder {
     bool help = false;  // --help was given and answered
     FleetConfig config;
+    std::vector<std::string> inputs;  // files that it reads
 };
 
 struct FleetOrderReader {
@@ -28,6 +29,11 @@ struct FleetOrderReader {
     using Values = std::vector<std::pair<std::string, std::string>>;
     Result<FleetOrder> read(const std::vector<std::string>& args, const Values& values = {}) const;
 };
+
+// Whether the outputs that are named can be written, are different files and no inputs. Nothing is
+// written.
+Status check_sim_outputs(const std::vector<std::string>& outputs,
+                         const std::vector<std::string>& inputs);
 
 // Runs it with progress on a terminal; Ctrl-C ends it as cancelled.
 Result<FleetResult> simulate_fleet(const FleetConfig& config);

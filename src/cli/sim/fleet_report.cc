@@ -54,6 +54,7 @@ std::string figures_row(const std::string& name, const RequestFigures& f) {
 std::vector<ReportLine> fleet_headline(const FleetResult& result) {
     const FleetConfig& config = result.config;
     const FleetTotals& counted = result.counted;
+    const ServedTokens& served = result.served;
     const double seconds = std::max(result.measured_s, 1e-9);
     const auto cards = static_cast<double>(config.cards());
     const auto rate = [&](std::int64_t count) { return static_cast<double>(count) / seconds; };
@@ -86,15 +87,15 @@ std::vector<ReportLine> fleet_headline(const FleetResult& result) {
                                      static_cast<double>(counted.window_wanted)))},
         {"tokens",
          fmt::format("{:.0f} input/s, {:.0f} output/s; {:.0f} and {:.0f} a card",
-                     rate(counted.input_tokens), rate(counted.output_tokens),
-                     rate(counted.input_tokens) / cards, rate(counted.output_tokens) / cards)},
+                     rate(served.input_tokens), rate(served.output_tokens),
+                     rate(served.input_tokens) / cards, rate(served.output_tokens) / cards)},
         {"pool", fmt::format("{:.3f} GiB/s read, {:.3f} GiB/s written",
                              rate(counted.pool_read_bytes) / (1 << 30),
                              rate(counted.pool_written_bytes) / (1 << 30))},
-        {"within SLO", fmt::format("{:.2f} % of {} requests",
+        {"within SLO", fmt::format("{:.2f} % of the {} that finished; {} are under way at the end",
                                    percent(static_cast<double>(result.all.within_slo),
                                            static_cast<double>(result.all.finished)),
-                                   result.all.finished)},
+                                   result.all.finished, result.totals.in_flight)},
         {"rejected", fmt::format("{} rejected, {} closed unstarted, {} resumed", counted.rejected,
                                  counted.closed, counted.resumed)},
         {"drains",
@@ -103,10 +104,13 @@ std::vector<ReportLine> fleet_headline(const FleetResult& result) {
                      result.scaling.drains, result.scaling.started, result.totals.moved,
                      result.move_ms.percentile(0.99), result.scaling.turns[0],
                      result.scaling.turns[1])},
-        {"cost", fmt::format("{:.4f} USD a million tokens at {:.2f} USD a card-hour",
-                             result.cost_per_million(), config.money.card_hour)},
-        {"revenue", fmt::format("{:.2f} USD a card-hour at the configured prices",
-                                result.revenue_per_card_hour())},
+        {"cost", served.output_tokens > 0
+                     ? fmt::format("{:.4f} USD a million tokens served, at {:.2f} USD a card-hour",
+                                   result.cost_per_million(), config.money.card_hour)
+                     : std::string("nothing was served")},
+        {"revenue",
+         fmt::format("{:.2f} USD a card-hour for what was served, at the configured prices",
+                     result.revenue_per_card_hour())},
     };
 }
 
@@ -181,7 +185,8 @@ std::string fleet_json(const FleetResult& result) {
         {"measured_s", result.measured_s},
         {"efficiency", result.efficiency()},
         {"hit_share", result.hit_share()},
-        {"cost_per_million_tokens", result.cost_per_million()},
+        {"cost_per_million_tokens",
+         result.served.output_tokens > 0 ? Json(result.cost_per_million()) : Json()},
         {"revenue_per_card_hour", result.revenue_per_card_hour()},
         {"events", result.totals.events},
         {"requests", Json::object({{"arrived", counted.arrived},
@@ -201,6 +206,9 @@ std::string fleet_json(const FleetResult& result) {
                                  {"computed", counted.computed_tokens},
                                  {"replayed", counted.replayed_tokens},
                                  {"output", counted.output_tokens}})},
+        {"served", Json::object({{"input", result.served.input_tokens},
+                                 {"hit", result.served.hit_tokens},
+                                 {"output", result.served.output_tokens}})},
         {"bytes", Json::object({{"pool_read", counted.pool_read_bytes},
                                 {"pool_written", counted.pool_written_bytes},
                                 {"handed_over", counted.handoff_bytes}})},

@@ -204,9 +204,9 @@ std::string json(const SizingQuestion& question, const SizingAnswer& answer) {
            "\n";
 }
 
-Status run_plan(const Plan& plan, const FleetConfig& base) {
-    if (!plan.csv.empty()) FATHOM_RETURN_IF_ERROR(check_output_path(plan.csv));
-    FATHOM_ASSIGN(const SizingQuestion question, question_of(plan, base));
+Status run_plan(const Plan& plan, const FleetOrder& order) {
+    FATHOM_RETURN_IF_ERROR(check_sim_outputs({plan.csv}, order.inputs));
+    FATHOM_ASSIGN(const SizingQuestion question, question_of(plan, order.config));
     FATHOM_ASSIGN(const SizingAnswer answer, answer_of(question));
     if (!plan.csv.empty()) FATHOM_RETURN_IF_ERROR(write_output_file(plan.csv, csv(answer)));
     fmt::print("{}", plan.json ? json(question, answer) : table(question, answer));
@@ -220,7 +220,7 @@ int run_sim_plan(const std::vector<std::string>& args) {
     const auto order = reader(plan).read(args);
     if (!order.ok()) return fail_sim_command("plan", order.status());
     if (order->help) return kExitOk;
-    const Status status = run_plan(plan, order->config);
+    const Status status = run_plan(plan, *order);
     return status.ok() ? kExitOk : fail_sim_command("plan", status);
 }
 

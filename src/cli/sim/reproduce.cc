@@ -188,7 +188,7 @@ Status add_totals(Rows& rows, const Reproduce& what) {
                     many.efficiency() >= 0.77 && many.efficiency() <= 0.84, "as of 64 + 64"});
     const double seconds = many.measured_s;
     const double tokens =
-        static_cast<double>(many.counted.input_tokens + many.counted.output_tokens) / seconds;
+        static_cast<double>(many.served.input_tokens + many.served.output_tokens) / seconds;
     const double day = tokens * kDayS;
     rows.push_back(
         {"tokens a day, 6,524 cards", "155 T",

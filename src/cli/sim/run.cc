@@ -35,12 +35,6 @@ FleetOrderReader reader(Outputs& outputs) {
     return reader;
 }
 
-Status check_outputs(const Outputs& outputs) {
-    for (const std::string& path : {outputs.csv, outputs.html})
-        if (!path.empty()) FATHOM_RETURN_IF_ERROR(check_output_path(path));
-    return {};
-}
-
 Status write_outputs(const Outputs& outputs, const FleetResult& result) {
     if (!outputs.csv.empty())
         FATHOM_RETURN_IF_ERROR(write_output_file(outputs.csv, fleet_csv(result)));
@@ -57,8 +51,8 @@ int run_sim_run(const std::vector<std::string>& args) {
     const auto order = reader(outputs).read(args);
     if (!order.ok()) return fail_sim_command("run", order.status());
     if (order->help) return kExitOk;
-    if (const Status status = check_outputs(outputs); !status.ok())
-        return fail_sim_command("run", status);
+    const Status outputs_fit = check_sim_outputs({outputs.csv, outputs.html}, order->inputs);
+    if (!outputs_fit.ok()) return fail_sim_command("run", outputs_fit);
     const auto result = simulate_fleet(order->config);
     if (!result.ok()) return fail_sim_command("run", result.status());
     if (const Status status = write_outputs(outputs, *result); !status.ok())

@@ -121,6 +121,82 @@ TEST(SimRun, RefusesFilesAndWordsThatItDoesNotKnow) {
     EXPECT_EQ(run_sim_run({"one-box", "--html", "/nowhere/x.html"}), kExitUsage);
 }
 
+TEST(SimRun, WhatItReadsIsNotWrittenOver) {
+    const std::string file = testing::TempDir() + "fleet.toml", text = "sim.preset = \"one-box\"\n";
+    std::ofstream(file) << text;
+    const std::string same = testing::TempDir() + "./fleet.toml", other = testing::TempDir() + "x";
+    const std::vector<std::string> brief = {"--duration", "2", "--sim.warmup_s", "1"};
+    for (const std::vector<std::string>& words :
+         std::vector<std::vector<std::string>>{{file, "--csv", file},
+                                               {file, "--html", same},
+                                               {"--config", file, "--csv", same},
+                                               {"one-box", "--csv", other, "--html", other}}) {
+        std::vector<std::string> all = words;
+        all.insert(all.end(), brief.begin(), brief.end());
+        EXPECT_EQ(run_sim_run(all), kExitUsage) << words.back();
+    }
+    EXPECT_EQ(run_sim_sweep({file, "--vary", "workload.load=0.3", "--csv", same}), kExitUsage);
+    EXPECT_EQ(run_sim_plan({file, "--cards", "8", "--csv", same}), kExitUsage);
+    std::ifstream in(file);
+    std::string left;
+    std::getline(in, left);
+    EXPECT_EQ(left + "\n", text);
+}
+
+// Sequences that came before the warm-up and end behind it are work as well; under overload hardly
+// any other ends.
+TEST(FleetReport, WhatIsPaidForIsWhatWasServed) {
+    const auto at_load = [](double load) {
+        FleetConfig config = *fleet_preset("one-box");
+        config.duration_s = 90;
+        config.warmup_s = 45;
+        config.workload.load = load;
+        return *run_fleet(config);
+    };
+    const FleetResult usual = at_load(0.85), over = at_load(2);
+    const auto output_s = [](const FleetResult& result) {
+        return static_cast<double>(result.served.output_tokens) / result.measured_s;
+    };
+    // A decode card gives 26,000 tokens a second at most; there are four.
+    EXPECT_GT(output_s(usual), 30'000);
+    EXPECT_GT(output_s(over), output_s(usual));
+    EXPECT_LT(output_s(over), 4 * 26'000);
+    EXPECT_LT(over.revenue_per_card_hour(), 2 * usual.revenue_per_card_hour());
+    FleetConfig drowned = *fleet_preset("one-box");
+    drowned.duration_s = 3;
+    drowned.warmup_s = 2.9;
+    const FleetResult none = *run_fleet(drowned);
+    if (none.served.output_tokens == 0) {
+        EXPECT_NE(fleet_table(none).find("nothing was served"), std::string::npos);
+        EXPECT_NE(fleet_json(none).find("\"cost_per_million_tokens\":null"), std::string::npos);
+    }
+}
+
+TEST(FleetReport, SourcesAreThoseOfTheValues) {
+    FleetConfig config = *fleet_preset("16-cards");
+    for (const Assumption& assumption : fleet_assumptions(config))
+        EXPECT_EQ(assumption.source.find("configuration"), std::string::npos) << assumption.what;
+    config.network.token_bytes = 5;
+    config.money.hit_price = 1;
+    config.workload.sessions[0].calls_max = 1;
+    for (PrefillCost& cost : config.prefill.policy.costs)
+        cost.k1_us = 1;
+    config.decode.ranks = 1;
+    std::size_t set = 0, warned = 0;
+    for (const Assumption& assumption : fleet_assumptions(config)) {
+        set += assumption.source == "set by the configuration" ? 1 : 0;
+        warned += assumption.source.find("sim plan") != std::string::npos ? 1 : 0;
+        EXPECT_FALSE(assumption.is_measured) << assumption.what;
+    }
+    EXPECT_GE(set, 4U);
+    EXPECT_EQ(warned, 1U);
+    config.measured = {"decode", "workload"};
+    for (const Assumption& assumption : fleet_assumptions(config))
+        EXPECT_EQ(assumption.is_measured,
+                  assumption.what.starts_with("decode") || assumption.what == "traffic")
+            << assumption.what;
+}
+
 TEST(SimSweep, ReadsListsAndRanges) {
     const auto list = parse_sweep_axis("decode.rule=joint,split");
     ASSERT_TRUE(list.ok());

@@ -212,13 +212,12 @@ Status run_all(const std::vector<std::string>& args, const FleetOrderReader& ord
                const Sweep& given) {
     FATHOM_ASSIGN(const std::vector<SweepAxis> axes, read_axes(given));
     const Sweep sweep = given;  // reading orders binds it anew
-    for (const std::string& path : {sweep.csv, sweep.svg})
-        if (!path.empty()) FATHOM_RETURN_IF_ERROR(check_output_path(path));
     // All of them are checked before the first takes its time.
     std::vector<FleetConfig> configs;
     const auto all = combinations(axes);
     for (const FleetOrderReader::Values& values : all) {
         FATHOM_ASSIGN(FleetOrder order, orders.read(args, values));
+        FATHOM_RETURN_IF_ERROR(check_sim_outputs({sweep.csv, sweep.svg}, order.inputs));
         configs.push_back(std::move(order.config));
     }
     fmt::print("{}", table_header(axes));

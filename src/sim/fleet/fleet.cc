@@ -324,8 +324,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     SimTime load_kv(const PrefillGrant& grant) override {
         const Request& request = requests_[slot_of(grant.id)];
         result_.totals.pool_read_bytes += kv_.kv_bytes(request.work.context);
-        if (request.is_counted)
-            result_.counted.pool_read_bytes += kv_.kv_bytes(request.work.context);
+        if (has_warmed_up_) result_.counted.pool_read_bytes += kv_.kv_bytes(request.work.context);
         return kv_.read(now_ns(), request.work.context, engine_ports_[grant.engine]);
     }
     bool is_redone(std::uint64_t id) const override { return requests_[slot_of(id)].is_redone; }
@@ -496,10 +495,15 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         result_.totals.output_tokens += request.output_tokens;
         result_.totals.pool_written_bytes += written;
         learn_output(request);
+        if (has_warmed_up_) {
+            result_.served.input_tokens += request.first_input_tokens;
+            result_.served.hit_tokens += std::min(request.hit_tokens, request.first_input_tokens);
+            result_.served.output_tokens += request.output_tokens;
+            result_.counted.pool_written_bytes += written;
+        }
         if (request.is_counted) {
             ++result_.counted.finished;
             result_.counted.output_tokens += request.output_tokens;
-            result_.counted.pool_written_bytes += written;
             count_finished(request);
         }
         interval_output_ += request.output_tokens;

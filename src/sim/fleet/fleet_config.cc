@@ -268,13 +268,12 @@ Status check_fleet(const FleetConfig& config) {
     return {};
 }
 
-std::vector<Assumption> fleet_assumptions(const FleetConfig& config) {
+namespace {
+
+// As they are for a preset; where others are configured the sources are not these.
+std::vector<Assumption> assumptions_of(const FleetConfig& config) {
     const PrefillCost& prefill = config.prefill.policy.costs[0];
     const DecodeCost& decode = config.decode.policy.cost;
-    const auto is_measured = [&](const char* table) {
-        return std::find(config.measured.begin(), config.measured.end(), table) !=
-               config.measured.end();
-    };
     const char* const public_figures = "public figures of the vendor, not verified";
     std::vector<Assumption> list = {
         {"prefill, a token", fmt::format("{:g} us on a card", prefill.k1_us), public_figures},
@@ -307,14 +306,49 @@ std::vector<Assumption> fleet_assumptions(const FleetConfig& config) {
         list.push_back({"traffic", config.workload.trace, "a recorded trace", true});
     else
         list.push_back({"traffic", "generated sessions",
-                        "fitted to 96 % hits and outputs of 4 to 5 % of all tokens",
-                        is_measured("workload")});
-    for (Assumption& assumption : list)
-        for (const char* table : {"prefill", "decode"})
-            if (assumption.what.starts_with(table) && is_measured(table)) {
-                assumption.is_measured = true;
-                assumption.source = "measured, says the configuration";
-            }
+                        "fitted to 96 % hits and outputs of 4 to 5 % of all tokens"});
+    return list;
+}
+
+}  // namespace
+
+std::vector<Assumption> fleet_assumptions(const FleetConfig& config) {
+    const auto is_measured = [&](std::string_view table) {
+        return std::find(config.measured.begin(), config.measured.end(), table) !=
+               config.measured.end();
+    };
+    std::vector<Assumption> list = assumptions_of(config);
+    const Result<FleetConfig> preset = fleet_preset(config.preset);
+    const std::vector<Assumption> usual = preset.ok() ? assumptions_of(*preset) : list;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        Assumption& assumption = list[i];
+        const std::string_view table = assumption.what.substr(0, assumption.what.find(','));
+        const bool is_traffic = table == "traffic";
+        const bool is_other =
+            assumption.value != usual[i].value ||
+            (is_traffic && preset.ok() && config.workload.sessions != preset->workload.sessions);
+        const bool is_generated = is_traffic && config.workload.source != WorkloadSource::trace;
+        if (is_measured(is_traffic ? std::string_view("workload") : table)) {
+            assumption.is_measured = true;
+            assumption.source = "measured, says the configuration";
+        } else if (is_other && (!is_traffic || is_generated)) {
+            assumption.is_measured = false;
+            assumption.source = "set by the configuration";
+        }
+    }
+    // What `sim plan` derives from [hardware], a run leaves to its configuration.
+    const auto warn = [&](const char* side, std::int64_t ranks, std::int64_t usual_ranks) {
+        if (ranks == usual_ranks || is_measured(side)) return;
+        list.push_back({fmt::format("{}, engines of {} cards", side, ranks),
+                        "their step costs and memory are not derived",
+                        fmt::format("all that is not set here is of engines of {} cards; `fathom "
+                                    "sim plan` derives it",
+                                    usual_ranks)});
+    };
+    if (preset.ok()) {
+        warn("prefill", config.prefill.ranks, preset->prefill.ranks);
+        warn("decode", config.decode.ranks, preset->decode.ranks);
+    }
     return list;
 }
 

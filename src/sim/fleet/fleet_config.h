@@ -81,6 +81,7 @@ struct SessionConfig {
     double pause_share = 0, pause_s = 0, pause_sigma = 0;
     double compact_tokens = 0;  // a context that reaches this is cut to `compacted_tokens`
     double compacted_tokens = 0;
+    friend bool operator==(const SessionConfig&, const SessionConfig&) = default;
 };
 
 enum class WorkloadSource : std::uint8_t {

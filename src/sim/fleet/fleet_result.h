@@ -94,12 +94,20 @@ struct FleetTotals {
     double decode_sequence_steps = 0, decode_rank_steps = 0;
 };
 
+// Of all requests that finished behind the warm-up, whenever they came: what the fleet gives, and
+// what is paid for.
+struct ServedTokens {
+    std::int64_t input_tokens = 0, hit_tokens = 0, output_tokens = 0;
+};
+
 struct FleetResult {
     FleetConfig config;
     double rate = 0;        // requests a second that the workload brings, on average
     double measured_s = 0;  // without the warm-up
     FleetTotals totals;     // of the whole run
-    FleetTotals counted;    // behind the warm-up
+    // Of requests that came behind the warm-up; bytes and steps of that time.
+    FleetTotals counted;
+    ServedTokens served;
     CardLedger prefill, decode;
     std::array<RequestFigures, kPrefillClasses> by_class;
     std::array<RequestFigures, kTrafficKinds> by_traffic;

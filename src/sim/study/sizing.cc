@@ -250,8 +250,7 @@ class Sizing {
         const double seconds = std::max(result.measured_s, 1e-9);
         row.capacity = static_cast<double>(result.counted.arrived) / seconds;
         row.tokens_s =
-            static_cast<double>(result.counted.input_tokens + result.counted.output_tokens) /
-            seconds;
+            static_cast<double>(result.served.input_tokens + result.served.output_tokens) / seconds;
         // Cards that fit into no group are paid for as well.
         const double paid =
             static_cast<double>(question_.cards) / static_cast<double>(result.config.cards());
