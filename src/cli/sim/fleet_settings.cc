@@ -177,7 +177,7 @@ void FleetSettings::bind_prefill() {
 void FleetSettings::bind_decode() {
     DecodeSideConfig& decode = config_.decode;
     DecodeCost& cost = decode.policy.cost;
-    schema_.add("decode.groups", &decode.groups, 1, 100'000, "groups in lock step");
+    schema_.add("decode.groups", &decode.groups, 1, 1 << 16, "groups in lock step");
     schema_.add("decode.ranks", &decode.ranks, 1, 1024, "cards of a group");
     schema_.add("decode.sequences_max", &decode.sequences_max, 1, 65'536, "of a card");
     schema_.add("decode.blocks_per_rank", &decode.blocks_per_rank, 1, std::int64_t{1} << 32,

@@ -112,10 +112,11 @@ Result<SizingAnswer> answer_of(const SizingQuestion& question) {
 
 std::string table(const SizingQuestion& question, const SizingAnswer& answer) {
     std::string text = fmt::format(
-        "{} cards; capacity: most requests/s with {:.0f} % within the SLO; {} runs\n\n{:<24}{:>9}"
+        "{} cards, all paid for; capacity: most requests/s with {:.0f} % within the SLO; {} "
+        "runs\n\n{:<24}{:>9}"
         "{:>9}{:>11}{:>10}{:>10}{:>9}{:>9}{:>7}\n",
         question.cards, 100 * question.slo_share, answer.runs, "prefill + decode", "bound/s",
-        "capac./s", "tokens/s", "USD/M tok", "USD/h in", "TTFT p99", "TPOT p99", "work %");
+        "capac./s", "tokens/s", "USD/M tok", "income/h", "TTFT p99", "TPOT p99", "work %");
     for (const SizingRow& row : answer.candidates)
         text += fmt::format(
             "{:<24}{:>9.2f}{:>9.2f}{:>11.0f}{:>10.4f}{:>10.2f}{:>9.0f}{:>9.1f}{:>7.1f}\n", row.name,
@@ -208,6 +209,12 @@ Status run_plan(const Plan& plan, const FleetOrder& order) {
     FATHOM_RETURN_IF_ERROR(check_sim_outputs({plan.csv}, order.inputs));
     FATHOM_ASSIGN(const SizingQuestion question, question_of(plan, order.config));
     FATHOM_ASSIGN(const SizingAnswer answer, answer_of(question));
+    if (answer.candidates.empty() || answer.best().capacity <= 0)
+        return error(
+            StatusCode::resource_exhausted,
+            "no split of {} cards serves {:.0f} % of the requests within the SLO at any "
+            "rate that was tried; allow more (slo.tpot_ms, slo.ttft_s_16k …) or give more cards",
+            question.cards, 100 * question.slo_share);
     if (!plan.csv.empty()) FATHOM_RETURN_IF_ERROR(write_output_file(plan.csv, csv(answer)));
     fmt::print("{}", plan.json ? json(question, answer) : table(question, answer));
     return {};

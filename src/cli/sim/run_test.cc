@@ -250,6 +250,9 @@ TEST(SimPlan, TellsWhatFitsAndRefusesWhatDoesNot) {
     std::vector<std::string> small = words;
     small.insert(small.end(), {"--hardware.card_gb", "40"});
     EXPECT_EQ(run_sim_plan(small), kExitFailed);
+    std::vector<std::string> unreachable = words;
+    unreachable.insert(unreachable.end(), {"--slo.tpot_ms", "0.01"});
+    EXPECT_EQ(run_sim_plan(unreachable), kExitFailed);
 }
 
 }  // namespace
