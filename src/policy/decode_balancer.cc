@@ -17,6 +17,11 @@ constexpr double kSequencesFloor = 1, kKvFloor = 4096;
 constexpr std::int64_t kMost = std::int64_t{1} << 50;
 
 double power(double base, int exponent) {
+    if (exponent == 8) {  // the default, and much of the time of a placement; the same bits
+        const double square = base * base;
+        const double fourth = square * square;
+        return fourth * fourth;
+    }
     double result = 1;
     for (; exponent > 0; exponent >>= 1, base *= base)
         if ((exponent & 1) != 0) result *= base;
@@ -126,6 +131,9 @@ void DecodeBalancer::refresh(Group& group, Rank& rank) {
     group.sum.kv_tokens += rank.view.kv_tokens;
     for (const Pending& pending : rank.ledger)
         add(group, rank, pending);
+    if (!has_slot(rank)) return;
+    ++group.open;
+    group.room_blocks = std::max(group.room_blocks, room_blocks(rank));
 }
 
 void DecodeBalancer::add(Group& group, Rank& rank, const Pending& pending) {
@@ -137,6 +145,13 @@ void DecodeBalancer::add(Group& group, Rank& rank, const Pending& pending) {
     rank.pending_growth += pending.growth_tokens;
 }
 
+void DecodeBalancer::promise(Group& group, Rank& rank, const Pending& pending) {
+    const bool was_open = is_open(rank);
+    rank.ledger.push_back(pending);
+    add(group, rank, pending);
+    if (was_open && !is_open(rank)) --group.open;
+}
+
 std::optional<std::uint64_t> DecodeBalancer::report(std::size_t group_index, std::size_t rank_index,
                                                     const DecodeRankReport& report,
                                                     std::int64_t now_us) {
@@ -145,6 +160,7 @@ std::optional<std::uint64_t> DecodeBalancer::report(std::size_t group_index, std
     if (rank.report.is_live && report.is_live && report.step < rank.report.step)
         return std::nullopt;
     if (rank.report.is_live) {
+        if (has_slot(rank)) --group.open;
         --group.live;
         group.sum.sequences -= rank.view.sequences;
         group.sum.kv_tokens -= rank.view.kv_tokens;
@@ -214,26 +230,39 @@ bool DecodeBalancer::has_blocks(const Rank& rank, std::int64_t blocks) const {
            static_cast<double>(blocks) + growth_blocks <= static_cast<double>(free);
 }
 
-std::optional<std::size_t> DecodeBalancer::best_rank(const Group& group, double kv_tokens,
-                                                     std::int64_t blocks,
-                                                     DecodeReason* reason) const {
+// Not below the blocks for which has_blocks() holds: more than doubles could be off by.
+double DecodeBalancer::room_blocks(const Rank& rank) const {
+    const auto free = static_cast<double>(rank.report.free_blocks - rank.pending_blocks);
+    if (free < settings_.reserve_share * static_cast<double>(rank.report.total_blocks)) return -1;
+    const auto growth = static_cast<double>(rank.report.growth_tokens + rank.pending_growth);
+    const double growth_blocks =
+        settings_.growth_share * growth / static_cast<double>(kBlockTokens);
+    return free - growth_blocks + 1 + 0x1p-40 * (std::abs(free) + growth_blocks);
+}
+
+// None: the group is full for so many blocks from now on.
+std::optional<std::size_t> DecodeBalancer::best_rank(Group& group, double kv_tokens,
+                                                     std::int64_t blocks) const {
     const Means means = means_of(group.sum, group.live);
     const bool is_short = kv_tokens <= means.kv_tokens / means.sequences;
     std::optional<std::size_t> best;
-    double best_score = 0, best_second = 0;
+    double best_score = 0, best_second = 0, most_blocks = -1;
     const std::size_t ranks = group.ranks.size();
+    std::size_t next = ranks > 0 ? rotation_ % ranks : 0;
     for (std::size_t i = 0; i < ranks; ++i) {
-        const std::size_t r = (i + rotation_) % ranks;
+        const std::size_t r = next;
+        next = next + 1 == ranks ? 0 : next + 1;
         const Rank& rank = group.ranks[r];
-        if (!rank.report.is_live) continue;
-        if (!has_slot(rank)) {
-            if (*reason == DecodeReason::no_live_rank) *reason = DecodeReason::no_slot;
-            continue;
-        }
+        if (!is_open(rank)) continue;
         if (!has_blocks(rank, blocks)) {
-            *reason = DecodeReason::no_blocks;
+            most_blocks = std::max(most_blocks, room_blocks(rank));
             continue;
         }
+        // No better in either respect: no lower score, since rounding keeps the order.
+        if (best && settings_.rule == DecodeRule::joint &&
+            rank.view.sequences >= group.ranks[*best].view.sequences &&
+            rank.view.kv_tokens >= group.ranks[*best].view.kv_tokens)
+            continue;
         double first = 0, second = 0;
         if (settings_.rule == DecodeRule::split) {
             const auto n = static_cast<double>(rank.view.sequences);
@@ -249,25 +278,26 @@ std::optional<std::size_t> DecodeBalancer::best_rank(const Group& group, double 
             best_second = second;
         }
     }
+    if (!best) group.room_blocks = std::min(static_cast<double>(blocks) - 1, most_blocks);
     return best;
 }
 
-// By the same score on sums a rank; groups in tried_ are left out.
-std::optional<std::size_t> DecodeBalancer::best_group(double kv_tokens) const {
-    DecodeLoad all;
-    std::int64_t live = 0;
-    for (const Group& group : groups_) {
-        all.sequences += group.sum.sequences;
-        all.kv_tokens += group.sum.kv_tokens;
-        live += group.live;
-    }
-    const Means means = means_of(all, live);
+// By the same score on sums a rank; full groups are left out.
+std::optional<std::size_t> DecodeBalancer::best_group(double kv_tokens, std::int64_t blocks) const {
+    const Means means = means_of(all_, all_live_);
     std::optional<std::size_t> best;
     double best_score = 0;
+    std::size_t next = groups_.empty() ? 0 : rotation_ % groups_.size();
     for (std::size_t i = 0; i < groups_.size(); ++i) {
-        const std::size_t g = (i + rotation_) % groups_.size();
+        const std::size_t g = next;
+        next = next + 1 == groups_.size() ? 0 : next + 1;
         const Group& group = groups_[g];
-        if (tried_[g] || group.is_draining || group.live == 0) continue;
+        if (group.is_draining || group.live == 0 || is_full(g, blocks)) continue;
+        // No better in any respect: no lower score, since rounding keeps the order.
+        if (best && group.live == groups_[*best].live &&
+            group.sum.sequences >= groups_[*best].sum.sequences &&
+            group.sum.kv_tokens >= groups_[*best].sum.kv_tokens)
+            continue;
         const auto ranks = static_cast<double>(group.live);
         const double n = static_cast<double>(group.sum.sequences + 1) / ranks;
         const double kv = (static_cast<double>(group.sum.kv_tokens) + kv_tokens) / ranks;
@@ -281,17 +311,25 @@ std::optional<std::size_t> DecodeBalancer::best_group(double kv_tokens) const {
     return best;
 }
 
+// Why nothing was placed, when every group is full.
+DecodeReason DecodeBalancer::refusal() const {
+    DecodeReason reason = DecodeReason::no_live_rank;
+    for (const Group& group : groups_) {
+        if (group.is_draining || group.live == 0) continue;
+        if (group.open > 0) return DecodeReason::no_blocks;
+        reason = DecodeReason::no_slot;
+    }
+    return reason;
+}
+
 DecodePlacement DecodeBalancer::place_one(const DecodeRequest& request, std::int64_t now_us) {
     DecodePlacement placement;
     placement.id = request.id;
-    placement.reason = DecodeReason::no_live_rank;
     const std::int64_t kv = expected_kv(request);
     const std::int64_t blocks = blocks_of(std::min(request.context_tokens, kMost) + 1);
-    tried_.assign(groups_.size(), false);
-    while (const auto g = best_group(static_cast<double>(kv))) {
-        tried_[*g] = true;
+    while (const auto g = best_group(static_cast<double>(kv), blocks)) {
         Group& group = groups_[*g];
-        const auto r = best_rank(group, static_cast<double>(kv), blocks, &placement.reason);
+        const auto r = best_rank(group, static_cast<double>(kv), blocks);
         if (!r) continue;
         Rank& rank = group.ranks[*r];
         const Pending pending{
@@ -299,15 +337,16 @@ DecodePlacement DecodeBalancer::place_one(const DecodeRequest& request, std::int
             .kv_tokens = kv,
             .blocks = blocks,
             .growth_tokens = std::clamp<std::int64_t>(request.output_p90_tokens, 0, kMost)};
-        rank.ledger.push_back(pending);
-        add(group, rank, pending);
+        promise(group, rank, pending);
+        ++all_.sequences;
+        all_.kv_tokens += kv;
         ++rotation_;
         placement.group = static_cast<std::int64_t>(*g);
         placement.rank = static_cast<std::int64_t>(*r);
         placement.number = pending.number;
-        placement.reason = DecodeReason::placed;
         break;
     }
+    placement.reason = placement.rank < 0 ? refusal() : DecodeReason::placed;
     const std::uint64_t digest = Digest()
                                      .add(request.id)
                                      .add(request.context_tokens)
@@ -329,6 +368,13 @@ void DecodeBalancer::place(std::span<const DecodeRequest> batch, std::int64_t no
         const std::int64_t x = expected_kv(batch[a]), y = expected_kv(batch[b]);
         return x != y ? x > y : a < b;
     });
+    all_ = {};
+    all_live_ = 0;
+    for (const Group& group : groups_) {
+        all_.sequences += group.sum.sequences;
+        all_.kv_tokens += group.sum.kv_tokens;
+        all_live_ += group.live;
+    }
     for (const std::size_t i : order_)
         out->push_back(place_one(batch[i], now_us));
 }
@@ -340,6 +386,7 @@ bool DecodeBalancer::withdraw(std::size_t group_index, std::size_t rank_index, s
     const auto found = std::find_if(rank.ledger.begin(), rank.ledger.end(),
                                     [&](const Pending& p) { return p.number == number; });
     if (found == rank.ledger.end()) return false;
+    if (is_open(rank)) --group.open;
     for (DecodeLoad* load : {&rank.view, &group.sum}) {
         --load->sequences;
         load->kv_tokens -= found->kv_tokens;
@@ -347,6 +394,10 @@ bool DecodeBalancer::withdraw(std::size_t group_index, std::size_t rank_index, s
     rank.pending_blocks -= found->blocks;
     rank.pending_growth -= found->growth_tokens;
     rank.ledger.erase(found);
+    if (is_open(rank)) {
+        ++group.open;
+        group.room_blocks = std::max(group.room_blocks, room_blocks(rank));
+    }
     note(DecisionKind::decode_place, DecodeReason::withdrawn, group_index, now_us, 0,
          {0, static_cast<std::int64_t>(group_index), static_cast<std::int64_t>(rank_index), number,
           0});
@@ -391,8 +442,7 @@ std::optional<DecodeMove> DecodeBalancer::rebalance(std::size_t group_index, std
                           .kv_tokens = best->kv_tokens,
                           .blocks = blocks,
                           .growth_tokens = 0};
-    target.ledger.push_back(pending);
-    add(group, target, pending);
+    promise(group, target, pending);
     rank.moved_us = now_us;
     rank.slow_steps = 0;
     note(DecisionKind::decode_move, DecodeReason::moved, group_index, now_us,

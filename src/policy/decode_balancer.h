@@ -148,6 +148,11 @@ class DecodeBalancer {
     DecodeLoad view(std::size_t group, std::size_t rank) const;
     std::int64_t free_blocks(std::size_t group, std::size_t rank) const;  // less the ledger's
     DecodeLoad group_load(std::size_t group) const { return groups_[group].sum; }
+    // True only if no rank of the group takes a request of so many blocks. A bound that is kept:
+    // it costs nothing, and may be false although nobody has room.
+    bool is_full(std::size_t group, std::int64_t blocks) const {
+        return static_cast<double>(blocks) > groups_[group].room_blocks;
+    }
     DecisionLog& log() { return log_; }
 
     std::vector<std::uint8_t> save() const;
@@ -171,7 +176,9 @@ class DecodeBalancer {
         std::vector<Rank> ranks;
         bool is_draining = false;
         std::int64_t live = 0;
-        DecodeLoad sum;  // of views of live ranks
+        DecodeLoad sum;           // of views of live ranks
+        std::int64_t open = 0;    // live ranks with a slot
+        double room_blocks = -1;  // at least what each of these could give to a request
     };
     struct Means {
         double sequences = 1, kv_tokens = 1;
@@ -180,12 +187,15 @@ class DecodeBalancer {
     static Means means_of(const DecodeLoad& sum, std::int64_t live);
     double score(const DecodeLoad& load, double kv_tokens, const Means& means) const;
     void refresh(Group& group, Rank& rank);
-    void add(Group& group, Rank& rank, const Pending& pending);
+    static void add(Group& group, Rank& rank, const Pending& pending);
+    void promise(Group& group, Rank& rank, const Pending& pending);
     bool has_slot(const Rank& rank) const;
+    bool is_open(const Rank& rank) const { return rank.report.is_live && has_slot(rank); }
+    double room_blocks(const Rank& rank) const;
     bool has_blocks(const Rank& rank, std::int64_t blocks) const;
-    std::optional<std::size_t> best_rank(const Group& group, double kv_tokens, std::int64_t blocks,
-                                         DecodeReason* reason) const;
-    std::optional<std::size_t> best_group(double kv_tokens) const;
+    std::optional<std::size_t> best_rank(Group& group, double kv_tokens, std::int64_t blocks) const;
+    std::optional<std::size_t> best_group(double kv_tokens, std::int64_t blocks) const;
+    DecodeReason refusal() const;
     DecodePlacement place_one(const DecodeRequest& request, std::int64_t now_us);
     void note(DecisionKind kind, DecodeReason reason, std::size_t group, std::int64_t now_us,
               std::uint64_t digest, const std::array<std::int64_t, 5>& fields);
@@ -195,7 +205,8 @@ class DecodeBalancer {
     std::uint64_t rotation_ = 0;  // of ties
     DecisionLog log_;
     std::vector<std::size_t> order_;  // of the batch in work
-    std::vector<bool> tried_;         // groups, for the request in work
+    DecodeLoad all_;                  // of all groups, while a batch is placed
+    std::int64_t all_live_ = 0;       // ranks
 };
 
 }  // namespace fathom

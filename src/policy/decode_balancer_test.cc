@@ -361,6 +361,139 @@ TEST(DecodeLimits, NoRankIsPromisedMoreThanItHas) {
     }));
 }
 
+// Ranks as a balancer must see them, each looked at for every request.
+class ScannedRanks {
+  public:
+    struct Pending {
+        std::int64_t number = 0, blocks = 0, growth_tokens = 0;
+    };
+    struct Rank {
+        DecodeRankReport report;
+        std::vector<Pending> pending;
+    };
+
+    ScannedRanks(std::size_t groups, std::size_t ranks)
+        : groups_(groups, std::vector<Rank>(ranks)), draining_(groups) {
+        for (std::size_t g = 0; g < groups; ++g) {
+            balancer_.add_group(g, ranks);
+            for (Rank& rank : groups_[g])
+                rank.report.is_live = false;
+        }
+    }
+
+    void report(std::size_t g, std::size_t r) {
+        Rank& rank = groups_[g][r];
+        DecodeRankReport& report = rank.report;
+        report.is_live = *rc::gen::inRange(0, 4) > 0;
+        report.sequences = *rc::gen::inRange<std::int64_t>(0, 6);
+        report.kv_tokens = *rc::gen::inRange<std::int64_t>(0, 50'000);
+        report.sequences_max = *rc::gen::inRange<std::int64_t>(0, 8);
+        report.total_blocks = 400;
+        report.free_blocks = *rc::gen::inRange<std::int64_t>(0, 400);
+        report.growth_tokens = *rc::gen::inRange<std::int64_t>(0, 30'000);
+        if (*rc::gen::arbitrary<bool>() && !rank.pending.empty())
+            report.acked = rank.pending.front().number;
+        ++report.step;
+        balancer_.report(g, r, report, 0);
+        std::erase_if(rank.pending, [&](const Pending& p) {
+            return !report.is_live || p.number <= report.acked;
+        });
+    }
+    void place(const DecodeRequest& request) {
+        const std::int64_t blocks = (request.context_tokens + 1 + 127) / 128;
+        const DecodeReason expected = scan(blocks);
+        std::vector<DecodePlacement> placements;
+        balancer_.place({&request, 1}, 0, &placements);
+        const DecodePlacement& placed = placements.at(0);
+        RC_ASSERT(placed.reason == expected);
+        if (placed.rank < 0) return;
+        Rank& rank =
+            groups_[static_cast<std::size_t>(placed.group)][static_cast<std::size_t>(placed.rank)];
+        RC_ASSERT(has_room(rank, blocks));
+        rank.pending.push_back({placed.number, blocks, request.output_p90_tokens});
+    }
+    void withdraw(std::size_t g, std::size_t r) {
+        std::vector<Pending>& pending = groups_[g][r].pending;
+        if (pending.empty()) return;
+        const std::size_t which = *rc::gen::inRange<std::size_t>(0, pending.size());
+        RC_ASSERT(balancer_.withdraw(g, r, pending[which].number, 0));
+        pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(which));
+    }
+    void drain(std::size_t g, bool is_draining) {
+        draining_[g] = is_draining;
+        balancer_.set_draining(g, is_draining);
+    }
+    void save_and_load() { RC_ASSERT(balancer_.load(balancer_.save()).ok()); }
+    void expect_full_only_without_room() const {
+        for (std::size_t g = 0; g < groups_.size(); ++g) {
+            for (const std::int64_t blocks : {0, 1, 10, 100, 200, 399}) {
+                if (!balancer_.is_full(g, blocks)) continue;
+                for (const Rank& rank : groups_[g])
+                    RC_ASSERT(!has_room(rank, blocks));
+            }
+        }
+    }
+
+  private:
+    static bool has_slot(const Rank& rank) {
+        const auto pending = static_cast<std::int64_t>(rank.pending.size());
+        return rank.report.is_live && rank.report.sequences + pending < rank.report.sequences_max;
+    }
+    static bool has_room(const Rank& rank, std::int64_t blocks) {
+        const DecodeSettings settings;
+        std::int64_t free = rank.report.free_blocks, growth = rank.report.growth_tokens;
+        for (const Pending& pending : rank.pending) {
+            free -= pending.blocks;
+            growth += pending.growth_tokens;
+        }
+        const double growth_blocks = settings.growth_share * static_cast<double>(growth) / 128;
+        const double reserve =
+            settings.reserve_share * static_cast<double>(rank.report.total_blocks);
+        return has_slot(rank) && static_cast<double>(free) >= reserve &&
+               static_cast<double>(blocks) + growth_blocks <= static_cast<double>(free);
+    }
+    DecodeReason scan(std::int64_t blocks) const {
+        DecodeReason reason = DecodeReason::no_live_rank;
+        for (std::size_t g = 0; g < groups_.size(); ++g) {
+            for (const Rank& rank : groups_[g]) {
+                if (draining_[g] || !rank.report.is_live) continue;
+                if (has_room(rank, blocks)) return DecodeReason::placed;
+                if (has_slot(rank)) reason = DecodeReason::no_blocks;
+                if (reason == DecodeReason::no_live_rank) reason = DecodeReason::no_slot;
+            }
+        }
+        return reason;
+    }
+
+    DecodeBalancer balancer_{DecodeSettings{}};
+    std::vector<std::vector<Rank>> groups_;
+    std::vector<bool> draining_;
+};
+
+TEST(DecodeLimits, AGroupIsCalledFullOnlyWhenAScanFindsNoRoom) {
+    EXPECT_TRUE(rc::check([] {
+        const auto groups = *rc::gen::inRange<std::size_t>(1, 4);
+        const auto ranks = *rc::gen::inRange<std::size_t>(1, 4);
+        ScannedRanks scanned(groups, ranks);
+        for (int i = *rc::gen::inRange(0, 120); i > 0; --i) {
+            const auto g = *rc::gen::inRange<std::size_t>(0, groups);
+            const auto r = *rc::gen::inRange<std::size_t>(0, ranks);
+            const int what = *rc::gen::inRange(0, 10);
+            if (what < 3) scanned.report(g, r);
+            if (what >= 3 && what < 7) {
+                DecodeRequest request = request_of(static_cast<std::uint64_t>(i),
+                                                   *rc::gen::inRange<std::int64_t>(0, 40'000));
+                request.output_p90_tokens = *rc::gen::inRange<std::int64_t>(0, 4000);
+                scanned.place(request);
+            }
+            if (what == 7) scanned.withdraw(g, r);
+            if (what == 8) scanned.drain(g, *rc::gen::arbitrary<bool>());
+            if (what == 9) scanned.save_and_load();
+            scanned.expect_full_only_without_room();
+        }
+    }));
+}
+
 TEST(DecodeLimits, EmptyGroupsAndMillionTokensAreOrdinary) {
     for (const DecodeRule rule : kRules) {
         DecodeBalancer balancer = balancer_of(rule, {report_of(0, 0)});

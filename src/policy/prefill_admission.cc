@@ -10,6 +10,7 @@ namespace fathom {
 namespace {
 
 constexpr std::int64_t kRetryLeastUs = 1'000'000;
+constexpr std::int64_t kBlocksMax = std::int64_t{1} << 50;  // far beyond any request's
 constexpr double kCostMaxUs = 1e12;  // of one request, whatever the coefficients say
 
 std::int64_t blocks_of(std::int64_t tokens) {
@@ -46,11 +47,16 @@ Status PrefillSettings::check() const {
     return {};
 }
 
-std::int64_t PrefillBalancer::live_ranks(std::size_t serves) const {
-    std::int64_t ranks = 0;
-    for (const Engine& engine : engines_)
-        if (engine.is_live && engine.serves == serves) ranks += engine.what.ranks;
-    return ranks;
+void PrefillBalancer::count_live() {
+    live_ = {};
+    for (const Engine& engine : engines_) {
+        if (!engine.is_live) continue;
+        ++live_.engines[engine.serves];
+        live_.ranks[engine.serves] += engine.what.ranks;
+        const std::int64_t parts = engine.what.is_context_parallel ? engine.what.ranks : 1;
+        const std::int64_t each = std::min(engine.what.blocks_per_rank, kBlocksMax);
+        live_.most_blocks = std::max(live_.most_blocks, each * parts);
+    }
 }
 
 double PrefillBalancer::wait_us(std::size_t length_class) const {
@@ -74,13 +80,7 @@ PrefillAdmission PrefillBalancer::judge(const PrefillRequest& request, std::int6
     };
     if (request.total_tokens > kContextTokensMax) return refuse(PrefillReason::too_long);
     if (entries_.contains(request.id)) return refuse(PrefillReason::duplicate);
-    std::int64_t most_blocks = -1;
-    for (const Engine& engine : engines_) {
-        if (!engine.is_live) continue;
-        const std::int64_t parts = engine.what.is_context_parallel ? engine.what.ranks : 1;
-        most_blocks = std::max(most_blocks, engine.what.blocks_per_rank * parts);
-    }
-    if (most_blocks >= 0 && blocks > most_blocks) return refuse(PrefillReason::exceeds_rank);
+    if (most_blocks() >= 0 && blocks > most_blocks()) return refuse(PrefillReason::exceeds_rank);
 
     const double cost = static_cast<double>(cost_us);
     const double steps = std::ceil(cost / settings_.tau_us[k]);
@@ -162,7 +162,7 @@ PrefillAdmission PrefillBalancer::admit(const PrefillRequest& request, std::int6
     entry.since_us = now_us;
     entry.order = order_next_++;
     queues_[entry.length_class].arrived_us += usable_us(entry);
-    entries_.emplace(request.id, entry);
+    entries_.insert(request.id, entry);
     enqueue(request.id);
     by_admission_.push_back(request.id);
     return admission;
@@ -174,15 +174,15 @@ void PrefillBalancer::tick(std::int64_t now_us, std::vector<std::uint64_t>* clos
         if (!engine.is_live || now_us - engine.heard_us <= settings_.lease_us) continue;
         close_grants(engine, PrefillReason::lease_expired, now_us);
         engine.is_live = false;
-        served_by_ = serving_classes(live_counts());
+        count_live();
+        served_by_ = serving_classes(live_.engines);
     }
     while (!by_admission_.empty()) {
         const std::uint64_t id = by_admission_.front();
-        const auto found = entries_.find(id);
-        const bool is_waiting =
-            found != entries_.end() && !found->second.engine && !found->second.is_front;
+        const Entry* found = entries_.find(id);
+        const bool is_waiting = found != nullptr && !found->engine && !found->is_front;
         if (is_waiting) {
-            if (now_us - found->second.since_us <= settings_.start_limit_us) break;
+            if (now_us - found->since_us <= settings_.start_limit_us) break;
             note(DecisionKind::prefill_return, PrefillReason::never_started, 0, now_us, 0,
                  {static_cast<std::int64_t>(id), 0, 0, 0, 0});
             erase(id);
@@ -193,16 +193,9 @@ void PrefillBalancer::tick(std::int64_t now_us, std::vector<std::uint64_t>* clos
     if (now_us >= round_end_us_) divide(now_us);
 }
 
-ClassCounts PrefillBalancer::live_counts() const {
-    ClassCounts counts{};
-    for (const Engine& engine : engines_)
-        if (engine.is_live) ++counts[engine.serves];
-    return counts;
-}
-
 void PrefillBalancer::divide(std::int64_t now_us) {
     DivisionInput input;
-    input.previous = live_counts();
+    input.previous = live_.engines;
     double backlog = 0;
     std::int64_t ranks = 0;
     for (std::size_t k = 0; k < kPrefillClasses; ++k) {
@@ -239,7 +232,7 @@ void PrefillBalancer::divide(std::int64_t now_us) {
 // Engines that already work on the class change first, so that a giant's lock step is not that of
 // short prompts; then those that are closest to empty. What was granted stays where it is.
 void PrefillBalancer::relabel(const ClassCounts& counts, std::int64_t now_us) {
-    ClassCounts gap = live_counts();
+    ClassCounts gap = live_.engines;
     for (std::size_t k = 0; k < kPrefillClasses; ++k)
         gap[k] -= counts[k];
     const auto granted_us = [&](const Engine& engine, std::size_t length_class) {
@@ -268,6 +261,7 @@ void PrefillBalancer::relabel(const ClassCounts& counts, std::int64_t now_us) {
             ++changes;
         }
     }
+    count_live();
     const Digest digest =
         Digest().add(counts[0]).add(counts[1]).add(counts[2]).add(counts[3]).add(changes);
     note(DecisionKind::prefill_division, PrefillReason::round, 0, now_us, digest.value(),

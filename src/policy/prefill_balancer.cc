@@ -121,10 +121,15 @@ PrefillBalancer::ShedKey PrefillBalancer::shed_key(const Entry& entry) {
 void PrefillBalancer::enqueue(std::uint64_t id) {
     const Entry& entry = entries_.at(id);
     Queue& queue = queues_[entry.length_class];
-    const auto place = std::upper_bound(
-        queue.ids.begin(), queue.ids.end(), entry,
-        [&](const Entry& a, std::uint64_t b) { return comes_before(a, entries_.at(b)); });
-    queue.ids.insert(place, id);
+    // Nearly always the last.
+    if (queue.ids.empty() || !comes_before(entry, entries_.at(queue.ids.back()))) {
+        queue.ids.push_back(id);
+    } else {
+        const auto place = std::upper_bound(
+            queue.ids.begin(), queue.ids.end(), entry,
+            [&](const Entry& a, std::uint64_t b) { return comes_before(a, entries_.at(b)); });
+        queue.ids.insert(place, id);
+    }
     queue.cost_us += entry.cost_us;
     queue.usable_us += usable_us(entry);
     if (settings_.mode == AdmissionMode::shed) queue.shed_order.insert(shed_key(entry));
@@ -133,14 +138,18 @@ void PrefillBalancer::enqueue(std::uint64_t id) {
 void PrefillBalancer::remove_from_queue(std::uint64_t id) {
     const Entry& entry = entries_.at(id);
     Queue& queue = queues_[entry.length_class];
-    const auto place = std::lower_bound(
-        queue.ids.begin(), queue.ids.end(), entry,
-        [&](std::uint64_t a, const Entry& b) { return comes_before(entries_.at(a), b); });
-    FATHOM_CHECK(place != queue.ids.end() && *place == id);
-    queue.ids.erase(place);
+    if (!queue.ids.empty() && queue.ids.front() == id) {
+        queue.ids.pop_front();
+    } else {
+        const auto place = std::lower_bound(
+            queue.ids.begin(), queue.ids.end(), entry,
+            [&](std::uint64_t a, const Entry& b) { return comes_before(entries_.at(a), b); });
+        FATHOM_CHECK(place != queue.ids.end() && *place == id);
+        queue.ids.erase(place);
+    }
     queue.cost_us -= entry.cost_us;
     queue.usable_us -= usable_us(entry);
-    queue.shed_order.erase(shed_key(entry));
+    if (settings_.mode == AdmissionMode::shed) queue.shed_order.erase(shed_key(entry));
     unlock(id);
 }
 
@@ -200,7 +209,7 @@ void PrefillBalancer::join(std::size_t engine, std::int64_t epoch, const Prefill
         lose(engine, now_us);
     }
     // Where most work waits for each engine that there would be.
-    const ClassCounts counts = live_counts();
+    const ClassCounts counts = live_.engines;
     std::size_t serves = 0;
     double most = -1;
     for (std::size_t k = 0; k < kPrefillClasses; ++k) {
@@ -217,14 +226,16 @@ void PrefillBalancer::join(std::size_t engine, std::int64_t epoch, const Prefill
     joined.epoch = epoch;
     joined.heard_us = now_us;
     joined.serves = serves;
-    served_by_ = serving_classes(live_counts());
+    count_live();
+    served_by_ = serving_classes(live_.engines);
 }
 
 void PrefillBalancer::lose(std::size_t engine, std::int64_t now_us) {
     if (!is_live(engine)) return;
     close_grants(engines_[engine], PrefillReason::engine_lost, now_us);
     engines_[engine].is_live = false;
-    served_by_ = serving_classes(live_counts());
+    count_live();
+    served_by_ = serving_classes(live_.engines);
 }
 
 bool PrefillBalancer::is_live(std::size_t engine) const {
@@ -249,19 +260,18 @@ bool PrefillBalancer::drifted(std::size_t engine, std::int64_t now_us) const {
 // Granted requests
 
 bool PrefillBalancer::finish(std::uint64_t id, std::int64_t attempt, std::int64_t now_us) {
-    const auto found = entries_.find(id);
-    if (found == entries_.end() || !found->second.engine || found->second.attempt != attempt)
-        return false;
-    note(DecisionKind::prefill_return, PrefillReason::finished, *found->second.engine, now_us, 0,
+    Entry* found = entries_.find(id);
+    if (found == nullptr || !found->engine || found->attempt != attempt) return false;
+    note(DecisionKind::prefill_return, PrefillReason::finished, *found->engine, now_us, 0,
          {static_cast<std::int64_t>(id), attempt, 0, 0, 0});
-    erase(id);
+    drop_grant(*found);
+    entries_.erase(id);
     return true;
 }
 
 bool PrefillBalancer::give_back(std::uint64_t id, std::int64_t attempt, std::int64_t now_us) {
-    const auto found = entries_.find(id);
-    if (found == entries_.end() || !found->second.engine || found->second.attempt != attempt)
-        return false;
+    Entry* found = entries_.find(id);
+    if (found == nullptr || !found->engine || found->attempt != attempt) return false;
     requeue(id, PrefillReason::returned, now_us);
     return true;
 }

@@ -27,10 +27,10 @@
 #include <set>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "policy/decision_log.h"
+#include "policy/id_map.h"
 #include "policy/prefill_cost.h"
 #include "policy/prefill_division.h"
 #include "policy/prefill_step.h"
@@ -196,6 +196,10 @@ class PrefillBalancer {
 
     std::int64_t waiting(std::size_t length_class) const;
     std::int64_t granted() const { return granted_; }
+    // Of the live engines: ranks that serve a class, and the blocks that one request could have at
+    // most; -1 without any. Kept, so that admission does not look at every engine.
+    std::int64_t live_ranks(std::size_t serves) const { return live_.ranks[serves]; }
+    std::int64_t most_blocks() const { return live_.most_blocks; }
     double backlog_us(std::size_t length_class) const;  // predicted cost of its queue
     std::size_t class_of_engine(std::size_t engine) const { return engines_[engine].serves; }
     // τ of an engine's steps.
@@ -250,6 +254,12 @@ class PrefillBalancer {
         std::optional<std::size_t> aside_engine;
         std::int64_t aside_rank = 0;
     };
+    // Sums over the live engines, taken anew whenever one comes, goes or changes its class.
+    struct Live {
+        ClassCounts engines{};
+        std::array<std::int64_t, kPrefillClasses> ranks{};
+        std::int64_t most_blocks = -1;
+    };
     // A rank while its pull is served.
     struct PullRank {
         double quota_us = 0, backlog_us = 0, giant_us = 0;
@@ -296,17 +306,17 @@ class PrefillBalancer {
     double wait_us(std::size_t length_class) const;
     void divide(std::int64_t now_us);
     void relabel(const ClassCounts& counts, std::int64_t now_us);
-    ClassCounts live_counts() const;
-    std::int64_t live_ranks(std::size_t serves) const;
+    void count_live();
     void note(DecisionKind kind, PrefillReason reason, std::size_t actor, std::int64_t now_us,
               std::uint64_t digest, const std::array<std::int64_t, 5>& fields);
 
     PrefillSettings settings_;
     std::vector<Engine> engines_;
+    Live live_;
     std::array<Queue, kPrefillClasses> queues_;
     std::array<std::size_t, kPrefillClasses> served_by_ = {0, 1, 2, 3};
-    std::unordered_map<std::uint64_t, Entry> entries_;  // never iterated for a decision
-    std::deque<std::uint64_t> by_admission_;            // with ids that are gone or granted
+    IdMap<Entry> entries_;                    // never iterated for a decision
+    std::deque<std::uint64_t> by_admission_;  // with ids that are gone or granted
     std::int64_t granted_ = 0;
     std::uint64_t order_next_ = 0;
     std::uint64_t rotation_ = 0;  // of ties

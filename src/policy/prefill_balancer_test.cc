@@ -396,6 +396,75 @@ TEST(PrefillState, ARecordedLogIsReplayedToTheSameHash) {
     EXPECT_NE(differs.log().hash(), live.log().hash());
 }
 
+// What admission asks of the live engines, found by looking at each of them.
+void expect_sums_of_a_scan(const PrefillBalancer& balancer,
+                           const std::vector<PrefillEngine>& engines) {
+    std::array<std::int64_t, kPrefillClasses> ranks{};
+    std::int64_t most_blocks = -1;
+    for (std::size_t e = 0; e < engines.size(); ++e) {
+        if (!balancer.is_live(e)) continue;
+        ranks[balancer.class_of_engine(e)] += engines[e].ranks;
+        most_blocks =
+            std::max(most_blocks, engines[e].blocks_per_rank *
+                                      (engines[e].is_context_parallel ? engines[e].ranks : 1));
+    }
+    for (std::size_t k = 0; k < kPrefillClasses; ++k)
+        RC_ASSERT(balancer.live_ranks(k) == ranks[k]);
+    RC_ASSERT(balancer.most_blocks() == most_blocks);
+}
+
+TEST(PrefillAdmission, KnowsTheLiveEnginesAsAScanFindsThem) {
+    EXPECT_TRUE(rc::check([] {
+        PrefillBalancer balancer(some_prefill_settings());
+        std::vector<PrefillEngine> engines(6, kOneRank);
+        std::vector<std::int64_t> epochs(engines.size());
+        std::vector<std::uint64_t> closed;
+        std::int64_t now_us = 0, starts = 0;
+        std::uint64_t id = 0;
+        for (int i = *rc::gen::inRange(0, 80); i > 0; --i) {
+            const auto e = *rc::gen::inRange<std::size_t>(0, engines.size());
+            switch (*rc::gen::inRange(0, 6)) {
+                case 0: {  // joins; with an epoch that may be old, or a restart
+                    const PrefillEngine what{
+                        .ranks = *rc::gen::inRange<std::int64_t>(1, 9),
+                        .blocks_per_rank = *rc::gen::inRange<std::int64_t>(0, 20'000),
+                        .is_context_parallel = *rc::gen::arbitrary<bool>()};
+                    const std::int64_t epoch = *rc::gen::arbitrary<bool>() ? ++starts : 0;
+                    if (!balancer.is_live(e) || epoch > 0) {
+                        engines[e] = what;
+                        epochs[e] = epoch;
+                    }
+                    balancer.join(e, epoch, what, now_us);
+                    break;
+                }
+                case 1:
+                    balancer.lose(e, now_us);
+                    break;
+                case 2:  // rounds, and engines that are silent for too long
+                    now_us += *rc::gen::inRange<std::int64_t>(0, 2'500'000);
+                    balancer.tick(now_us, &closed);
+                    break;
+                case 3: {
+                    const auto tokens = *rc::gen::inRange<std::int64_t>(1, 500'000);
+                    balancer.admit(prompt(id++, tokens), now_us);
+                    break;
+                }
+                case 4:
+                    if (balancer.is_live(e))
+                        pull(balancer, e, idle(static_cast<std::size_t>(engines[e].ranks)), now_us,
+                             64, epochs[e]);
+                    break;
+                default: {
+                    PrefillBalancer standby(some_prefill_settings());
+                    RC_ASSERT(standby.load(balancer.save()).ok());
+                    expect_sums_of_a_scan(standby, engines);
+                }
+            }
+            expect_sums_of_a_scan(balancer, engines);
+        }
+    }));
+}
+
 TEST(PrefillState, AStandbyDecidesAsTheOriginalWouldHave) {
     EXPECT_TRUE(rc::check([] {
         PrefillSettings settings = some_prefill_settings();

@@ -32,8 +32,7 @@ std::vector<std::uint8_t> PrefillBalancer::save() const {
             out.add(id);
     }
     std::vector<const Entry*> entries;
-    for (const auto& [id, entry] : entries_)
-        entries.push_back(&entry);
+    entries_.for_each([&](const Entry& entry) { entries.push_back(&entry); });
     std::sort(entries.begin(), entries.end(),
               [](const Entry* a, const Entry* b) { return a->order < b->order; });
     out.add(std::uint64_t{entries.size()});
@@ -91,11 +90,10 @@ Status PrefillBalancer::load(std::span<const std::uint8_t> bytes) {
         if (is_locked) {
             if (!std::binary_search(queue.ids.begin(), queue.ids.end(), locked,
                                     [&](std::uint64_t a, std::uint64_t b) {
-                                        const auto x = loaded.entries_.find(a);
-                                        const auto y = loaded.entries_.find(b);
-                                        return x != loaded.entries_.end() &&
-                                               y != loaded.entries_.end() &&
-                                               loaded.comes_before(x->second, y->second);
+                                        const Entry* x = loaded.entries_.find(a);
+                                        const Entry* y = loaded.entries_.find(b);
+                                        return x != nullptr && y != nullptr &&
+                                               loaded.comes_before(*x, *y);
                                     }))
                 in.fail(error(StatusCode::data_loss, "state: request {} is locked, not waiting",
                               locked));
@@ -106,7 +104,8 @@ Status PrefillBalancer::load(std::span<const std::uint8_t> bytes) {
         queue.aside_rank = in.in_range(0, 1023);
     }
     FATHOM_RETURN_IF_ERROR(in.finish());
-    loaded.served_by_ = serving_classes(loaded.live_counts());
+    loaded.count_live();
+    loaded.served_by_ = serving_classes(loaded.live_.engines);
     loaded.log_ = std::move(log_);
     loaded.log_.resume(hash, count);
     *this = std::move(loaded);
@@ -146,7 +145,7 @@ Status PrefillBalancer::load_entries(StateReader& in, std::size_t limit) {
             waiting.push_back(request.id);
             if (!entry.is_front) by_admission_.push_back(request.id);
         }
-        if (!entries_.emplace(request.id, entry).second)
+        if (!entries_.insert(request.id, entry))
             in.fail(error(StatusCode::data_loss, "state: request {} twice", request.id));
     }
     std::int64_t listed = 0;

@@ -38,6 +38,8 @@ class EventQueue {
     void push(SimTime time_ns, std::uint32_t kind, std::uint32_t subject, std::uint32_t detail = 0);
     // The next event, and its time becomes now; false when there is none.
     bool pop(SimEvent& event);
+    // The next event if it is already known, to fetch what it needs; null says nothing.
+    const SimEvent* peek() const { return today_.empty() ? nullptr : &today_.front(); }
 
     SimTime now_ns() const { return now_ns_; }
     bool empty() const { return size_ == 0; }

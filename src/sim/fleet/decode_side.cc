@@ -128,15 +128,32 @@ double DecodeSide::kv_of(const Rank& rank) const {
     return std::max(0.0, rank.base_kv + static_cast<double>(rank.running.size()) * rank.clock);
 }
 
+DecodeSide::Pace DecodeSide::pace_at(std::int64_t sequences) const {
+    const auto n = static_cast<double>(sequences);
+    const SpeculationPoint point = speculation_at(config_, n);
+    const double variance = accepted_variance(point.accepted, config_.accepted_sigma);
+    return {.rows = point.rows,
+            .accepted = point.accepted,
+            .variance = variance,
+            .deviation = sequences > 0 ? std::sqrt(variance / n) : 0,
+            .least = std::min(1.0, point.accepted),
+            .most = std::max(1 + std::max(0.0, point.rows - 1), point.accepted)};
+}
+
+const DecodeSide::Pace& DecodeSide::pace_of(std::size_t sequences) {
+    while (paces_.size() <= sequences)
+        paces_.push_back(pace_at(static_cast<std::int64_t>(paces_.size())));
+    return paces_[sequences];
+}
+
 // How far the rank's clock goes on while a sequence makes `tokens`. The clock has the mean's luck;
 // the sequence's own, over all its steps, is drawn here at once.
-double DecodeSide::clock_tokens(Rank& rank, std::int64_t tokens) const {
+double DecodeSide::clock_tokens(Rank& rank, std::int64_t tokens) {
     const auto wanted = static_cast<double>(tokens);
     if (config_.is_per_sequence) return wanted;
     const auto n = static_cast<double>(rank.running.size()) + 1;
-    const double mean = speculation_at(config_, n).accepted;
-    const double variance =
-        accepted_variance(mean, config_.accepted_sigma) * (1 - 1 / n) * wanted / mean;
+    const Pace& pace = pace_of(rank.running.size() + 1);
+    const double variance = pace.variance * (1 - 1 / n) * wanted / pace.accepted;
     return std::max(1.0, wanted + std::sqrt(variance) * rank.acceptance.normal());
 }
 
@@ -151,16 +168,16 @@ void DecodeSide::begin_step(std::size_t index) {
         rank.base_kv += static_cast<double>(sequence.entry.context_tokens) - sequence.begin;
         rank.running.push_back(sequence);
         std::push_heap(rank.running.begin(), rank.running.end(), EndsLater());
+        rank.next_end = rank.running.front().end;
     }
     group.joining.clear();
     loads_.clear();
     std::int64_t sequences = 0;
     for (const Rank& rank : group.ranks) {
         const auto n = static_cast<double>(rank.running.size());
-        const SpeculationPoint point = speculation_at(config_, n);
         loads_.push_back({.sequences = static_cast<std::int64_t>(rank.running.size()),
                           .kv_tokens = static_cast<std::int64_t>(kv_of(rank)),
-                          .verify_tokens = std::llround(n * point.rows)});
+                          .verify_tokens = std::llround(n * pace_of(rank.running.size()).rows)});
         sequences += loads_.back().sequences;
     }
     if (sequences == 0) {
@@ -236,13 +253,11 @@ void DecodeSide::on_step(std::size_t index, std::uint32_t epoch) {
 }
 
 void DecodeSide::advance(Rank& rank) {
-    const auto n = static_cast<double>(rank.running.size());
-    const double mean = speculation_at(config_, n).accepted;
-    const double most = 1 + std::max(0.0, speculation_at(config_, n).rows - 1);
+    const Pace& pace = pace_of(rank.running.size());
+    const double mean = pace.accepted;
     if (!config_.is_per_sequence) {
-        const double sigma = std::sqrt(accepted_variance(mean, config_.accepted_sigma) / n);
-        const double drawn = mean + sigma * rank.acceptance.normal();
-        rank.clock += std::clamp(drawn, std::min(1.0, mean), std::max(most, mean));
+        const double drawn = mean + pace.deviation * rank.acceptance.normal();
+        rank.clock += std::clamp(drawn, pace.least, pace.most);
         return;
     }
     // Each goes on by its own number; the clock by one step's mean, and ends move against it.
@@ -255,13 +270,15 @@ void DecodeSide::advance(Rank& rank) {
     }
     rank.clock += mean;
     std::make_heap(rank.running.begin(), rank.running.end(), EndsLater());
+    rank.next_end = rank.running.front().end;
 }
 
 void DecodeSide::finish(Rank& rank) {
-    while (!rank.running.empty() && rank.running.front().end <= rank.clock) {
+    while (!rank.running.empty() && rank.next_end <= rank.clock) {
         std::pop_heap(rank.running.begin(), rank.running.end(), EndsLater());
         const Sequence sequence = rank.running.back();
         rank.running.pop_back();
+        if (!rank.running.empty()) rank.next_end = rank.running.front().end;
         rank.base_kv -= static_cast<double>(sequence.entry.context_tokens) - sequence.begin;
         rank.used_blocks -= sequence.entry.blocks();
         rank.growth_tokens -= sequence.entry.growth_tokens;

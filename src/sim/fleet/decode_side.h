@@ -95,6 +95,7 @@ class DecodeSide {
     };
     struct Rank {
         std::vector<Sequence> running;  // a heap, the next to end on top
+        double next_end = 0;            // the top's, if there is one
         double clock = 0;
         double base_kv = 0;  // Σ (context − begin): KV is that + running · clock
         std::int64_t promised = 0, promised_kv = 0;  // placed and not here yet
@@ -116,7 +117,17 @@ class DecodeSide {
         CardLedger step;
     };
 
-    double clock_tokens(Rank& rank, std::int64_t tokens) const;
+    // Of a step with so many sequences on a rank.
+    struct Pace {
+        double rows = 1, accepted = 1;
+        double variance = 0;         // of what one sequence accepts
+        double deviation = 0;        // of the mean of all
+        double least = 1, most = 1;  // of that mean
+    };
+    Pace pace_at(std::int64_t sequences) const;
+    const Pace& pace_of(std::size_t sequences);
+
+    double clock_tokens(Rank& rank, std::int64_t tokens);
     void begin_step(std::size_t group);
     void advance(Rank& rank);
     void finish(Rank& rank);
@@ -138,6 +149,7 @@ class DecodeSide {
     double rank_us_ = 0, max_us_ = 0, sequence_steps_ = 0, rank_steps_ = 0;
     std::vector<DecodeLoad> loads_;
     std::vector<double> works_us_;
+    std::vector<Pace> paces_;  // by the number of sequences
 };
 
 }  // namespace fathom

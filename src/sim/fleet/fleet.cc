@@ -13,6 +13,7 @@
 #include "sim/fleet/kv_model.h"
 #include "sim/fleet/lifecycle.h"
 #include "sim/fleet/prefill_side.h"
+#include "sim/fleet/slot_table.h"
 #include "sim/fleet/workload.h"
 
 namespace fathom {
@@ -22,11 +23,11 @@ constexpr SimTime kPollNs = 200'000'000;
 constexpr SimTime kPlaceNs = 5'000'000;
 // Of those that wait, in one tick; few while decode is full, since each looks at every rank.
 constexpr std::size_t kPlaceMax = 4096, kPlaceWhenFull = 64;
+constexpr std::size_t kPrefetch = 8;  // requests ahead
 constexpr int kSamples = 240;
 constexpr double kFirstOutputGuess = 400;  // until requests have ended
 
-struct Request {
-    Arrival arrival;  // after a breakdown with what was generated as part of the prompt
+struct RequestState {
     std::int64_t hit_tokens = 0;
     PrefillWork work;
     std::uint64_t serial = 0;
@@ -45,6 +46,10 @@ struct Request {
     std::uint32_t group_epoch = 0;
     bool is_placed = false;
 };
+struct Request : RequestState {
+    Arrival arrival;  // after a breakdown with what was generated as part of the prompt
+};
+constexpr RequestState kNewRequest;
 
 // Requests come from one of the two.
 struct Traffics {
@@ -96,6 +101,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
             if (!has_warmed_up_ && event.time_ns >= warmup_ns_) begin_counting();
             hash_.add(static_cast<std::uint64_t>(event.time_ns) << 4 ^ event.kind);
             hash_.add(static_cast<std::uint64_t>(event.subject));
+            prefetch_next();
             FATHOM_RETURN_IF_ERROR(handle(event));
             if ((++result_.totals.events & 0xffff) == 0 && hooks.progress &&
                 !hooks.progress(static_cast<double>(event.time_ns) / 1e9, config_.duration_s))
@@ -123,6 +129,12 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     SimTime sample_ns(int index) const { return end_ns_ / kSamples * index; }
     bool is_over() const {
         return config_.runs_out && !has_arrival_ && in_flight_ == 0 && calls_due_ == 0;
+    }
+
+    void prefetch_next() const {
+        const SimEvent* next = events_.peek();
+        if (next != nullptr && next->kind == static_cast<std::uint32_t>(FleetEvent::adopt))
+            requests_.prefetch(next->subject);
     }
 
     Status handle(const SimEvent& event) {
@@ -227,16 +239,17 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         std::uint32_t slot = 0;
         if (free_.empty()) {
             slot = static_cast<std::uint32_t>(requests_.size());
-            requests_.emplace_back();
+            requests_.add();
         } else {
             slot = free_.back();
             free_.pop_back();
         }
-        const std::uint32_t attempt = requests_[slot].attempt;
-        requests_[slot] = {};
-        requests_[slot].attempt = attempt + 1;  // never repeats: late events know who is meant
-        requests_[slot].in_use = true;
-        requests_[slot].serial = ++serial_;
+        Request& request = requests_[slot];
+        const std::uint32_t attempt = request.attempt;
+        static_cast<RequestState&>(request) = kNewRequest;  // its arrival is written next
+        request.attempt = attempt + 1;  // never repeats: late events know who is meant
+        request.in_use = true;
+        request.serial = ++serial_;
         ++in_flight_;
         return slot;
     }
@@ -384,7 +397,9 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         batch_.clear();
         const std::size_t most = is_decode_full_ ? kPlaceWhenFull : kPlaceMax;
         is_decode_full_ = false;
-        for (std::size_t i = 0; i < std::min(to_place_.size(), most); ++i) {
+        const std::size_t count = std::min(to_place_.size(), most);
+        for (std::size_t i = 0; i < count; ++i) {
+            if (i + kPrefetch < count) requests_.prefetch(to_place_[i + kPrefetch]);
             const Request& request = requests_[to_place_[i]];
             const OutputGuess& guess = outputs_[static_cast<std::size_t>(request.arrival.traffic)];
             batch_.push_back({.id = to_place_[i],
@@ -667,8 +682,10 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
                result_.decode.sum_ns());
         if (config_.failures.card_mtbf_h <= 0) {
             std::int64_t queued = 0;
-            for (const Request& request : requests_)
+            for (std::size_t slot = 0; slot < requests_.size(); ++slot) {
+                const Request& request = requests_[slot];
                 if (request.in_use && !request.is_granted) queued += request.work.tokens;
+            }
             expect(
                 "tokens to compute, and computed + granted + queued + closed",
                 totals.computed_tokens,
@@ -700,7 +717,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     bool is_decode_full_ = false;
     bool has_warmed_up_ = false, has_arrival_ = false, is_place_due_ = false;
     Arrival next_;
-    std::vector<Request> requests_;
+    SlotTable<Request> requests_;
     std::vector<std::uint32_t> free_, to_place_;
     std::uint64_t serial_ = 0;
     std::int64_t in_flight_ = 0, closed_tokens_ = 0, calls_due_ = 0;
