@@ -88,25 +88,35 @@ std::string svg_line_plot(const SvgLinePlot& plot) {
         return bottom - std::clamp(y / y_max, 0.0, 1.0) * (bottom - kTop);
     };
     for (int i = 0; i <= kTicks; ++i) {
-        const double y = y_max * i / kTicks, x = x_low + (x_high - x_low) * i / kTicks;
+        const double y = y_max * i / kTicks;
         out += fmt::format(
             "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/>"
-            "<text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5:.4g}</text>"
-            "<text x=\"{6:.1f}\" y=\"{7}\" text-anchor=\"middle\">{8:.4g}</text>\n",
-            kLeft, right, y_of(y), kLeft - 8, y_of(y) + 4, y, x_of(x), bottom + 18, x);
+            "<text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5:.4g}</text>\n",
+            kLeft, right, y_of(y), kLeft - 8, y_of(y) + 4, y);
     }
+    const double x_step = rounded_up((x_high - x_low) / kTicks);
+    for (double x = std::ceil(x_low / x_step) * x_step; x <= x_high; x += x_step)
+        out += fmt::format(
+            "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#ddd\"/>"
+            "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4:.6g}</text>\n",
+            x_of(x), bottom, bottom + 5, bottom + 18, x);
     out += fmt::format(
         "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>"
         "<text x=\"14\" y=\"{:.1f}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {:.1f})\">{}"
         "</text>\n",
         (kLeft + right) / 2, bottom + 38, svg_escaped(plot.x_label), (kTop + bottom) / 2,
         (kTop + bottom) / 2, svg_escaped(plot.y_label));
-    if (plot.marked_x >= x_low && plot.marked_x <= x_high)
+    if (plot.marked_x >= x_low && plot.marked_x <= x_high) {
+        // On the side that has room.
+        const double x = x_of(plot.marked_x);
+        const bool is_left = x > (kLeft + right) / 2;
         out += fmt::format(
             "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#888\" "
-            "stroke-dasharray=\"4 3\"/><text x=\"{3:.1f}\" y=\"{4}\" fill=\"#666\">{5}</text>\n",
-            x_of(plot.marked_x), kTop, bottom, x_of(plot.marked_x) + 4, kTop + 10,
+            "stroke-dasharray=\"4 3\"/><text x=\"{3:.1f}\" y=\"{4}\" fill=\"#666\" "
+            "text-anchor=\"{5}\">{6}</text>\n",
+            x, kTop, bottom, is_left ? x - 4 : x + 4, kTop + 10, is_left ? "end" : "start",
             svg_escaped(plot.mark));
+    }
     for (std::size_t i = 0; i < plot.lines.size(); ++i) {
         std::string points;
         for (std::size_t k = 0; k < std::min(plot.xs.size(), plot.lines[i].ys.size()); ++k)

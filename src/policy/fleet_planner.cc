@@ -165,7 +165,7 @@ RoleDecision FleetPlanner::decide(std::size_t index, std::int64_t now_us, const 
     }
     if (state.ready < grow_to) {
         const std::int64_t step = std::max<std::int64_t>(1, state.ready / 4);
-        const std::int64_t missing = std::min(grow_to, state.ready + step) - total;
+        const std::int64_t missing = std::min(grow_to - total, step);
         if (decision.cancel > 0) return decision;
         if (missing <= 0) {
             decision.reason = FleetReason::starting;

@@ -6,10 +6,11 @@
 //            ├─ last 10 s ─┴─ max ──┬─▶ target to grow to   (a forecast may raise it)
 //            └──────────────────────┴─ max of 5 minutes + 5 % ─▶ target to shrink to
 //
-// Growth is quick (a quarter of what there is, every 10 s), shrinking slow (5 % every 60 s) and
-// forbidden whenever it could be regretted: see FleetReason. Engines that are still starting are no
-// capacity, are not started twice, are cancelled first, and hold nobody up. Prefill and decode are
-// never without each other. Constant demand changes nothing; no traffic is a demand of 0.
+// Growth is quick (a quarter of what there is, every 10 s, also while others still start),
+// shrinking slow (5 % every 60 s) and forbidden whenever it could be regretted: see FleetReason.
+// Engines that are still starting are no capacity, are not started twice, are cancelled first, and
+// hold nobody up. Prefill and decode are never without each other. Constant demand changes nothing;
+// no traffic is a demand of 0.
 //
 // In a full cluster a role grows by engines of another one that has too many: those are drained and
 // become the other role, under the same guards as any shrinking. Until then they count as draining

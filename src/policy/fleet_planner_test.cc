@@ -238,7 +238,7 @@ TEST(FleetPlanner, StartsThatHangAreNotRepeatedAndHoldNobodyUp) {
         role.ready = 8;
     fleet.state.roles[kDecode].demand = 1000;
     fleet.run(600);
-    EXPECT_EQ(fleet.state.roles[kDecode].starting, 2);  // a quarter of eight
+    EXPECT_EQ(fleet.state.roles[kDecode].starting, 92);  // what is missing, once
     EXPECT_EQ(fleet.plan.roles[kDecode].reason, FleetReason::starting);
     fleet.state.roles[kDecode].demand = 28;
     fleet.run(1200);
@@ -262,6 +262,24 @@ TEST(FleetPlanner, ACrowdIsFollowedByAQuarterEveryTenSeconds) {
         ++seconds;
     }
     EXPECT_LE(seconds, 70);
+}
+
+TEST(FleetPlanner, StartsThatTakeAMinuteDelayACrowdByThatMinuteOnly) {
+    Fleet fleet(rules_of(10));
+    fleet.start_s = 60;
+    for (RoleState& role : fleet.state.roles) {
+        role.ready = 4;
+        role.demand = 40;
+    }
+    fleet.run(400);
+    for (RoleState& role : fleet.state.roles)
+        role.demand = 120;
+    std::int64_t seconds = 0;
+    while (fleet.state.roles[kDecode].ready < 12 && seconds < 600) {
+        fleet.second();
+        ++seconds;
+    }
+    EXPECT_LE(seconds, 60 + 8 * 10 + 10);  // one every ten seconds
 }
 
 struct Forbidden {

@@ -86,8 +86,10 @@ Status apply_calibration(const std::string& path, const std::string& model_dir,
     if (!model.ok()) return model.status().with_context(path);
     FATHOM_ASSIGN(const PrefillCost prefill, prefill_of(*model, shape));
     config.prefill.policy.costs.fill(prefill);
+    config.prefill.engines = config.prefill_cards();
     config.prefill.ranks = 1;
     config.decode.policy.cost = decode_of(*model, shape);
+    config.decode.groups = config.decode_cards();
     config.decode.ranks = 1;
     config.decode.speculation.clear();
     config.measured.insert(config.measured.end(), {"prefill", "decode"});

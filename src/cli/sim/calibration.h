@@ -10,8 +10,9 @@
 namespace fathom {
 
 // `model_dir` is the checkpoint that was measured; the file must be of its shape. Replaces what
-// steps cost on both sides by a fit to the file's own predictions, takes engines of one card, no
-// drafts, and calls prefill and decode measured.
+// steps cost on both sides by a fit to the file's own predictions, takes as many engines of one
+// card as there were cards, no drafts, and calls prefill and decode measured. Errors name file and
+// field.
 Status apply_calibration(const std::string& path, const std::string& model_dir,
                          FleetConfig& config);
 

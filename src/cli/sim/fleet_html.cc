@@ -26,7 +26,7 @@ SvgBarPlot percentiles(const FleetResult& result, const char* title, bool is_ttf
         const double p90 = histogram.percentile(0.9) * scale;
         const double p99 = histogram.percentile(0.99) * scale;
         plot.bars.push_back({.name = name,
-                             .note = fmt::format("p99 {:.3g}", p99),
+                             .note = fmt::format("p99 {:.3g}{}", p99, plot.unit),
                              .parts = {p50, p90 - p50, p99 - p90}});
     };
     constexpr const char* kClasses[] = {"< 16 K", "16-64 K", "64-256 K", ">= 256 K"};
@@ -140,9 +140,11 @@ std::string fleet_html(const FleetResult& result) {
                     {{"p50", &FleetSample::ttft_p50_ms}, {"p99", &FleetSample::ttft_p99_ms}}, 1, 0);
     out += series_plot(result, "Input tokens found in the pool", "%",
                        {{"hits", &FleetSample::hit_share}}, 100, 100);
-    out += series_plot(
-        result, "Throughput", "tokens/s",
-        {{"input", &FleetSample::tokens_in_s}, {"output", &FleetSample::tokens_out_s}}, 1, 0);
+    // Answers are a twentieth of prompts: not on one axis.
+    out += series_plot(result, "Input tokens", "thousand tokens/s",
+                       {{"input", &FleetSample::tokens_in_s}}, 1e-3, 0);
+    out += series_plot(result, "Output tokens", "thousand tokens/s",
+                       {{"output", &FleetSample::tokens_out_s}}, 1e-3, 0);
     out += counts_plot(result);
     out += "<h2>What these figures rest on</h2>\n<table>\n";
     for (const Assumption& a : fleet_assumptions(result.config))

@@ -44,13 +44,39 @@ Result<std::vector<std::string>> without_set(const std::vector<std::string>& arg
     return words;
 }
 
-// Values begin with those of `preset`, which may itself be one of them: then once more from there.
-Result<FleetOrder> read_over(const std::string& preset, const CommandSpec& spec,
+// Where all values begin. It is itself told by values: those win over what they begin with.
+struct Beginning {
+    std::string preset, calibration, model;
+    bool operator==(const Beginning&) const = default;
+};
+
+Result<FleetConfig> config_of(const Beginning& begin) {
+    FATHOM_ASSIGN(FleetConfig config, fleet_preset(begin.preset));
+    if (!begin.calibration.empty())
+        FATHOM_RETURN_IF_ERROR(apply_calibration(begin.calibration, begin.model, config));
+    return config;
+}
+
+// A step curve that somebody changed is not the one that was measured, unless they say so.
+void tell_what_was_changed(const ConfigSchema& schema, FleetConfig& config) {
+    std::vector<std::string> changed;
+    for (const ConfigSchema::Origin& one : schema.effective()) {
+        if (one.origin == "default") continue;
+        if (one.key == "sim.measured") return;
+        if (one.key.ends_with("_us") || one.key.find(".moe_") != std::string::npos)
+            changed.push_back(one.key.substr(0, one.key.find('.')));
+    }
+    std::erase_if(config.measured, [&](const std::string& table) {
+        return std::find(changed.begin(), changed.end(), table) != changed.end();
+    });
+}
+
+Result<FleetOrder> read_over(const Beginning& begin, const CommandSpec& spec,
                              const FleetOrderReader& reader, const std::vector<std::string>& args,
                              const FleetOrderReader::Values& values) {
     FleetOrder order;
-    FATHOM_ASSIGN(const FleetConfig begin, fleet_preset(preset));
-    FleetSettings settings(begin);
+    FATHOM_ASSIGN(const FleetConfig config, config_of(begin));
+    FleetSettings settings(config);
     reader.bind_own(settings.schema());
     FATHOM_ASSIGN(const CommandLine line, parse_command_line(args, settings.schema(), spec));
     if (line.help) {
@@ -69,17 +95,15 @@ Result<FleetOrder> read_over(const std::string& preset, const CommandSpec& spec,
     }
     for (const auto& [key, value] : values)
         FATHOM_RETURN_IF_ERROR(settings.schema().set_flag(key, value));
-    if (settings.preset() != preset)
-        return read_over(settings.preset(), spec, reader, args, values);
+    const Beginning named = {settings.preset(), settings.calibration(), settings.model()};
+    if (named != begin) return read_over(named, spec, reader, args, values);
     FATHOM_ASSIGN(order.config, settings.config());
     order.inputs = line.positional;
     order.inputs.insert(order.inputs.end(), {settings.calibration(), order.config.workload.trace});
     for (std::size_t i = 0; i + 1 < args.size(); ++i)
         if (args[i] == "--config") order.inputs.push_back(args[i + 1]);
     std::erase_if(order.inputs, [](const std::string& path) { return path.empty(); });
-    if (!settings.calibration().empty())
-        FATHOM_RETURN_IF_ERROR(
-            apply_calibration(settings.calibration(), settings.model(), order.config));
+    if (!begin.calibration.empty()) tell_what_was_changed(settings.schema(), order.config);
     return order;
 }
 
@@ -98,7 +122,8 @@ Result<FleetOrder> FleetOrderReader::read(const std::vector<std::string>& args,
     whole.aliases.insert(whole.aliases.begin(), aliases.begin(), aliases.end());
     whole.positional_max = 1;
     FATHOM_ASSIGN(const std::vector<std::string> words, without_set(args));
-    return read_over(fleet_preset_names().front(), whole, *this, words, values);
+    return read_over({.preset = fleet_preset_names().front(), .calibration = "", .model = ""},
+                     whole, *this, words, values);
 }
 
 Status check_sim_outputs(const std::vector<std::string>& outputs,

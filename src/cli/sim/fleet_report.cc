@@ -104,6 +104,13 @@ std::vector<ReportLine> fleet_headline(const FleetResult& result) {
                      result.scaling.drains, result.scaling.started, result.totals.moved,
                      result.move_ms.percentile(0.99), result.scaling.turns[0],
                      result.scaling.turns[1])},
+        {"short chats",
+         result.totals.short_chats > 0
+             ? fmt::format("{:.2f} % of {} on draining groups ended within {:g} s",
+                           percent(static_cast<double>(result.totals.short_chats_ended),
+                                   static_cast<double>(result.totals.short_chats)),
+                           result.totals.short_chats, config.drain.grace_s)
+             : "none on draining groups"},
         {"cost", served.output_tokens > 0
                      ? fmt::format("{:.4f} USD a million tokens served, at {:.2f} USD a card-hour",
                                    result.cost_per_million(), config.money.card_hour)
@@ -200,6 +207,8 @@ std::string fleet_json(const FleetResult& result) {
                                   {"drains", result.scaling.drains},
                                   {"turns_prefill", result.scaling.turns[0]},
                                   {"turns_decode", result.scaling.turns[1]},
+                                  {"short_chats", result.totals.short_chats},
+                                  {"short_chats_ended", result.totals.short_chats_ended},
                                   {"move_ms_p99", result.move_ms.percentile(0.99)}})},
         {"tokens", Json::object({{"input", counted.input_tokens},
                                  {"hit", counted.hit_tokens},

@@ -96,7 +96,8 @@ void FleetSettings::bind_run() {
     schema_.add("sim.runs_out", &config_.runs_out,
                 "go on until all requests are done, instead of stopping at duration_s");
     schema_.add("sim.calibration", &calibration_,
-                "file of `fathom calibrate`: what steps cost, on engines of one card");
+                "file of `fathom calibrate`: what steps cost, on engines of one card; keys of "
+                "[prefill] and [decode] win over it");
     schema_.add("sim.model", &model_, "folder of the checkpoint that it measured");
     schema_.add(
         "sim.measured", &config_.measured,

@@ -54,7 +54,9 @@ FleetOrderReader reader(Plan& plan) {
                    "of requests that must be within the SLO");
         schema.add("plan.candidates", &plan.candidates, 1, 100, "pairs of sizes that are run");
         schema.add("plan.seconds", &plan.seconds, 10.0, 86'400.0, "measured time of each run");
-        schema.add("plan.warmup_s", &plan.warmup_s, 0.0, 86'400.0, "and before it");
+        schema.add("plan.warmup_s", &plan.warmup_s, 0.0, 86'400.0,
+                   "and before it; copies of a trace begin within it, unless "
+                   "workload.trace_spread_s says when");
         schema.add("plan.csv", &plan.csv, "file for the rows");
         schema.add("plan.json", &plan.json, "JSON on standard output instead of tables");
     };
@@ -79,6 +81,9 @@ Result<SizingQuestion> question_of(const Plan& plan, const FleetConfig& base) {
     question.base = base;
     question.base.duration_s = plan.warmup_s + plan.seconds;
     question.base.warmup_s = plan.warmup_s;
+    // Copies of a trace that begin together would be one request many times over.
+    if (question.base.workload.trace_spread_s <= 0)
+        question.base.workload.trace_spread_s = plan.warmup_s;
     question.cards = plan.cards > 0 ? plan.cards : base.cards();
     if (plan.usd_hour > 0) {
         if (!(base.money.card_hour > 0))

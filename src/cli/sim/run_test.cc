@@ -53,8 +53,8 @@ TEST(FleetReport, HtmlStandsAloneAndSaysWhatIsAssumed) {
             ++found;
         return found;
     };
-    EXPECT_EQ(count("<svg"), 8);
-    EXPECT_EQ(count("http"), 8);  // the name of the language of each plot
+    EXPECT_EQ(count("<svg"), 9);
+    EXPECT_EQ(count("http"), 9);  // the name of the language of each plot
 }
 
 TEST(FleetReport, CsvHasARowForEachInterval) {
@@ -253,6 +253,61 @@ TEST(SimPlan, TellsWhatFitsAndRefusesWhatDoesNot) {
     std::vector<std::string> unreachable = words;
     unreachable.insert(unreachable.end(), {"--slo.tpot_ms", "0.01"});
     EXPECT_EQ(run_sim_plan(unreachable), kExitFailed);
+}
+
+std::string write_trace(const std::string& name, const std::string& lines) {
+    const std::string path = testing::TempDir() + name;
+    std::ofstream(path) << lines;
+    return path;
+}
+
+std::vector<std::string> plan_of_trace(const std::string& path) {
+    return {"one-box", "--cards",           "8",     "--plan.seconds",    "20", "--plan.warmup_s",
+            "10",      "--plan.candidates", "1",     "--plan.prefill_ep", "4",  "--plan.decode_ep",
+            "4",       "--workload.source", "trace", "--workload.trace",  path};
+}
+
+TEST(SimPlan, FindsTheRateOfATraceInCopiesOfIt) {
+    std::string lines;
+    for (int i = 0; i < 60; ++i)
+        lines += "{\"timestamp\": " + std::to_string(i * 500) +
+                 ", \"input_length\": 4096, \"output_length\": 40, \"hash_ids\": [1, 2, 3, 4, " +
+                 std::to_string(10 + 4 * i) + ", " + std::to_string(11 + 4 * i) + ", " +
+                 std::to_string(12 + 4 * i) + ", " + std::to_string(13 + 4 * i) + "]}\n";
+    std::vector<std::string> words = plan_of_trace(write_trace("plan_trace.jsonl", lines));
+    const std::string csv = testing::TempDir() + "plan_trace.csv";
+    words.insert(words.end(), {"--csv", csv});
+    ASSERT_EQ(run_sim_plan(words), kExitOk);
+    std::ifstream in(csv);
+    std::string header, best;
+    std::getline(in, header);
+    std::getline(in, best);
+    ASSERT_EQ(best.rfind("split,1 x EP4 + 1 x EP4,4,1,4,1,", 0), 0U) << best;
+    // A copy brings two requests a second; the fleet bears several, and not more than its bound.
+    const auto field = [&](int index) {
+        std::size_t at = 0;
+        for (int i = 0; i < index; ++i)
+            at = best.find(',', at) + 1;
+        return std::stod(best.substr(at));
+    };
+    EXPECT_GT(field(7), 4) << best;
+    EXPECT_LT(field(7), 1.1 * field(6)) << best;
+}
+
+TEST(SimPlan, SaysWhatToDoWithATraceOfSeveralSuites) {
+    const auto line = [](const char* suite) {
+        return std::string("{\"suite\": \"") + suite +
+               "\", \"session\": \"s\", \"t_us\": 0, \"in_bytes\": 512, \"out_bytes\": 4, "
+               "\"hash_ids\": [1]}\n";
+    };
+    const std::string path = write_trace("suites.jsonl", line("a") + line("b"));
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(run_sim_plan(plan_of_trace(path)), kExitUsage);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("suites.jsonl has several suites, each with times of its own, and a fleet "
+                        "needs one; take the lines with one value of \"suite\""),
+              std::string::npos)
+        << said;
 }
 
 }  // namespace

@@ -45,11 +45,16 @@ struct RequestState {
     DecodeEntry entry;
     std::uint32_t group_epoch = 0;
     bool is_placed = false;
+    double owed_us = 0;              // predicted prefill, until it is done or given up
+    bool is_short_draining = false;  // a short chat on a group that drains
 };
 struct Request : RequestState {
     Arrival arrival;  // after a breakdown with what was generated as part of the prompt
 };
 constexpr RequestState kNewRequest;
+
+// A short chat's answer (serving.md 4.6): most of chat's end far below.
+constexpr std::int64_t kShortOutputTokens = 1'024;
 
 // Requests come from one of the two.
 struct Traffics {
@@ -253,7 +258,9 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         ++in_flight_;
         return slot;
     }
+    void settle(Request& request) { owed_us_ -= std::exchange(request.owed_us, 0); }
     void free_slot(std::uint32_t slot) {
+        settle(requests_[slot]);
         requests_[slot].in_use = false;
         free_.push_back(slot);
         --in_flight_;
@@ -298,9 +305,11 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
             refuse(slot);
             return;
         }
-        admitted_us_ +=
+        request.owed_us =
             config_.prefill.policy.costs[prefill_class(request.arrival.input_tokens)].request_us(
                 request.work.context, request.work.tokens, true);
+        admitted_us_ += request.owed_us;
+        owed_us_ += request.owed_us;
         count_admitted(result_.totals, request, hit);
         if (request.is_counted) count_admitted(result_.counted, request, hit);
         if (admission.shed_id) close(*admission.shed_id);
@@ -354,6 +363,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         request.engine = static_cast<std::uint32_t>(engine);
         request.rank = static_cast<std::uint32_t>(rank);
         request.blocks = blocks;
+        settle(request);
         if (!request.has_first_token) {
             request.has_first_token = true;
             request.first_token_ns = now_ns();
@@ -473,6 +483,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         Request& request = requests_[slot];
         ++result_.totals.moved;
         if (request.is_counted) ++result_.counted.moved;
+        request.is_short_draining = false;
         request.arrival.input_tokens += generated;
         request.arrival.output_tokens -= generated;
         request.leaves_rank = static_cast<std::int64_t>(request.seat.group) * config_.decode.ranks +
@@ -489,6 +500,8 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         Arrival& arrival = request.arrival;
         ++result_.totals.resumed;
         if (request.is_counted) ++result_.counted.resumed;
+        settle(request);
+        request.is_short_draining = false;
         arrival.time_ns = now_ns();
         if (arrival.block_tokens == 0) {
             arrival.gap_us = 0;
@@ -507,6 +520,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         Request& request = requests_[slot];
         const std::int64_t written = kv_.store(request.arrival, now_ns(), request.hit_tokens);
         ++result_.totals.finished;
+        if (request.is_short_draining) ++result_.totals.short_chats_ended;
         result_.totals.output_tokens += request.output_tokens;
         result_.totals.pool_written_bytes += written;
         learn_output(request);
@@ -577,7 +591,19 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         is_engine(unit) ? prefill_.start(unit) : decode_.start(group_of(unit));
     }
     void unit_drains(std::size_t unit) override {
-        is_engine(unit) ? prefill_.drain(unit) : decode_.drain(group_of(unit));
+        if (is_engine(unit)) {
+            prefill_.drain(unit);
+            return;
+        }
+        decode_.drain(group_of(unit));
+        for (Request& request : requests_) {
+            const bool is_there = request.in_use && request.is_placed &&
+                                  request.seat.group == group_of(unit) &&
+                                  request.arrival.traffic == Traffic::chat &&
+                                  request.output_tokens <= kShortOutputTokens;
+            if (!is_there || std::exchange(request.is_short_draining, true)) continue;
+            ++result_.totals.short_chats;
+        }
     }
     void unit_breaks(std::size_t unit) override {
         is_engine(unit) ? prefill_.break_down(unit) : decode_.break_down(group_of(unit));
@@ -587,6 +613,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     }
     ScalingSignals scaling_signals() const override {
         return {.admitted_us = admitted_us_,
+                .owed_us = std::max(0.0, owed_us_),
                 .prefill_ns = prefill_.step_ns(),
                 .decoding = decode_.sequences() + static_cast<std::int64_t>(to_place_.size()),
                 .hit_tokens = result_.totals.hit_tokens,
@@ -721,7 +748,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     std::vector<std::uint32_t> free_, to_place_;
     std::uint64_t serial_ = 0;
     std::int64_t in_flight_ = 0, closed_tokens_ = 0, calls_due_ = 0;
-    double admitted_us_ = 0;  // card-time
+    double admitted_us_ = 0, owed_us_ = 0;  // card-time
     std::array<OutputGuess, kTrafficKinds> outputs_;
     std::vector<DecodeRequest> batch_;
     std::vector<DecodePlacement> placements_;

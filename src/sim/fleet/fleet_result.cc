@@ -81,20 +81,22 @@ double FleetResult::hit_share() const {
                  static_cast<double>(counted.input_tokens));
 }
 
+double FleetResult::card_hours() const {
+    return static_cast<double>(prefill.total_ns + decode.total_ns) / 3600e9;
+}
+
 double FleetResult::cost_per_million() const {
-    const double hours = static_cast<double>(config.cards()) * measured_s / 3600;
     const auto tokens = static_cast<double>(served.input_tokens + served.output_tokens);
-    return ratio(hours * config.money.card_hour, tokens / 1e6);
+    return ratio(card_hours() * config.money.card_hour, tokens / 1e6);
 }
 
 double FleetResult::revenue_per_card_hour() const {
-    const double hours = static_cast<double>(config.cards()) * measured_s / 3600;
     const double revenue =
         (static_cast<double>(served.hit_tokens) * config.money.hit_price +
          static_cast<double>(served.input_tokens - served.hit_tokens) * config.money.miss_price +
          static_cast<double>(served.output_tokens) * config.money.output_price) /
         1e6;
-    return ratio(revenue, hours);
+    return ratio(revenue, card_hours());
 }
 
 }  // namespace fathom

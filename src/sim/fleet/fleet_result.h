@@ -87,6 +87,9 @@ struct FleetTotals {
     std::int64_t computed_tokens = 0, replayed_tokens = 0, redone_tokens = 0;
     std::int64_t moved = 0;    // sequences from one decode group to another, with their KV
     std::int64_t retried = 0;  // by clients that were refused
+    // Chats with answers of at most 1,024 tokens on decode groups that began to drain, and those of
+    // them that ended there within the grace.
+    std::int64_t short_chats = 0, short_chats_ended = 0;
     std::int64_t window_wanted = 0, window_hits = 0;
     std::int64_t pool_read_bytes = 0, pool_written_bytes = 0, handoff_bytes = 0;
     std::int64_t prefill_steps = 0, decode_steps = 0;
@@ -122,6 +125,7 @@ struct FleetResult {
 
     double efficiency() const;  // share of card-time that is `work`, both sides
     double hit_share() const;
+    double card_hours() const;        // behind the warm-up, of cards that were switched on
     double cost_per_million() const;  // of input and output tokens
     double revenue_per_card_hour() const;
 };

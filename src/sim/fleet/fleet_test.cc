@@ -107,6 +107,8 @@ TEST(Fleet, HandsOverWhatADrainingGroupStillRuns) {
     EXPECT_EQ(result.scaling.drains, 2);
     EXPECT_GT(result.totals.moved, 0);
     EXPECT_EQ(result.move_ms.count(), result.totals.moved);
+    EXPECT_GT(result.totals.short_chats, 0);
+    EXPECT_LE(result.totals.short_chats_ended, result.totals.short_chats);
     EXPECT_EQ(result.totals.resumed, 0);
     EXPECT_EQ(result.totals.finished, result.totals.arrived);
 }

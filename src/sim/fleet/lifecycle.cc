@@ -9,6 +9,9 @@ namespace fathom {
 namespace {
 
 constexpr double kPlanS = 1, kDrainCheckS = 0.5;
+// In which a queue shall be gone: what waits is demand as well, else a role that once fell behind
+// would be kept just large enough for what comes, and stay behind. The planner's time of growing.
+constexpr double kCatchUpS = 10;
 
 }  // namespace
 
@@ -180,7 +183,7 @@ FleetState Lifecycle::planner_state(const ScalingSignals& now) {
         what.quotas = quotas_[at];
     }
     RoleState& prefill = state.roles[0];
-    prefill.demand = (now.admitted_us - before_.admitted_us) / seconds;
+    prefill.demand = (now.admitted_us - before_.admitted_us) / seconds + now.owed_us / kCatchUpS;
     quotas_[0][0] = {(now.prefill_ns - before_.prefill_ns) / 1000,
                      std::llround(seconds * 1e6 * static_cast<double>(prefill.ready) *
                                   static_cast<double>(config_.prefill.ranks))};

@@ -27,6 +27,7 @@ namespace fathom {
 // What the planner is told, as sums since the beginning of the run or as states of now.
 struct ScalingSignals {
     double admitted_us = 0;       // Σ predicted prefill of admitted requests, card-time
+    double owed_us = 0;           // of admitted ones, what is not done now
     std::int64_t prefill_ns = 0;  // Σ card-time in steps
     std::int64_t decoding = 0;    // requests that decode or wait for it
     std::int64_t hit_tokens = 0, input_tokens = 0;

@@ -153,6 +153,8 @@ class TraceWorkload : public Workload {
                 reader = TraceReader::open(config.trace, options);
                 FATHOM_RETURN_IF_ERROR(reader.status());
             }
+            if (i == 0 && (*reader)->format() == TraceFormat::lmcache)
+                FATHOM_RETURN_IF_ERROR(check_one_scope(config.trace));
             Copy copy{.reader = std::move(*reader)};
             if (i > 0 && copy.reader->format() != TraceFormat::agentic)
                 copy.offset_us = std::llround(
@@ -190,18 +192,31 @@ class TraceWorkload : public Workload {
         std::unique_ptr<TraceReader> reader;
         TraceRequest request = {};
         std::int64_t offset_us = 0;
-        bool has_begun = false;
     };
+
+    // Suites begin at times of their own: before a run of hours, not in its middle.
+    static Status check_one_scope(const std::string& path) {
+        FATHOM_ASSIGN(const auto reader, TraceReader::open(path, {}));
+        TraceRequest request;
+        std::int64_t scopes = 0;
+        for (;;) {
+            FATHOM_ASSIGN(const bool more, reader->next(request));
+            if (!more) return {};
+            scopes += request.new_scope ? 1 : 0;
+            if (scopes > 1)
+                return invalid_argument(
+                    "workload.trace: {} has several suites, each with times of its own, and a "
+                    "fleet needs one; take the lines with one value of \"suite\" into a file of "
+                    "their own, or use `fathom pool replay`, which takes all",
+                    path);
+        }
+    }
 
     Status advance(std::size_t at) {
         Copy& copy = copies_[at];
         auto more = copy.reader->next(copy.request);
         FATHOM_RETURN_IF_ERROR(more.status());
         if (!*more) return {};
-        if (copy.request.new_scope && std::exchange(copy.has_begun, true))
-            return invalid_argument(
-                "workload.trace: the trace has several axes of time; it can be replayed by "
-                "`fathom pool replay`, not by a fleet");
         due_.emplace(copy.request.time_us + copy.offset_us, at);
         return {};
     }

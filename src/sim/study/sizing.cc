@@ -16,7 +16,9 @@ constexpr int kHalvings = 6;
 
 // A trace as calls, with what an unlimited fleet would have found in the pool.
 Result<std::vector<SessionCall>> book_of_trace(const FleetConfig& config) {
-    FATHOM_ASSIGN(const auto trace, open_trace_workload(config.workload, config.seed));
+    WorkloadConfig one = config.workload;
+    one.trace_clones = 1;
+    FATHOM_ASSIGN(const auto trace, open_trace_workload(one, config.seed));
     KvModel kv(config, 0);
     std::vector<SessionCall> book;
     Arrival arrival;
