@@ -596,7 +596,8 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
             return;
         }
         decode_.drain(group_of(unit));
-        for (Request& request : requests_) {
+        for (std::size_t slot = 0; slot < requests_.size(); ++slot) {
+            Request& request = requests_[slot];
             const bool is_there = request.in_use && request.is_placed &&
                                   request.seat.group == group_of(unit) &&
                                   request.arrival.traffic == Traffic::chat &&
