@@ -520,7 +520,7 @@ TEST_F(CliFiles, SimulatesAFleetToTheBitInAnyProcess) {
     EXPECT_THAT(run({"sim", "run", "one-box", "--set", "decode.group=2"}).err,
                 HasSubstr("did you mean \"--decode.groups\"?"));
     EXPECT_THAT(run({"sim", "run", "one-box", "--set", "decode.groups=0"}).err,
-                HasSubstr("decode.groups is 0; the limits are 1..100000"));
+                HasSubstr("decode.groups is 0; the limits are 1..65536"));
 }
 
 }  // namespace
