@@ -273,6 +273,7 @@ void AnswerJob::finish_stream(const GenerationResult& result) {
     for (const StreamPayload& payload : last_payloads_)
         append_frame(out, payload);
     if (result.status.ok() && ends_with_done()) out += kSseDone;
+    begin_answer();  // nothing came before when the first token ended a completion
     exchange_->end(out);
 }
 

@@ -153,6 +153,24 @@ TEST_F(ServerTest, AnswersCompletions) {
     EXPECT_THAT(streamed.body, AllOf(HasSubstr(R"("text":"!")"), HasSubstr("data: [DONE]\n\n")));
 }
 
+TEST_F(ServerTest, AStreamThatEndsWithItsFirstTokenIsAWholeAnswer) {
+    reply("");
+    const std::pair<std::string, std::string> requests[] = {
+        {kCompletionPath, kCompletion},
+        {kChatPath, kPlainChat},
+        {"/v1/messages", kPlainChat},
+        {"/v1/responses", R"({"model":"test","input":"Hi","max_output_tokens":64)"},
+    };
+    for (const auto& [path, body] : requests) {
+        SCOPED_TRACE(path);
+        const HttpAnswer got = ask(http_post(path, body + R"(,"stream":true})"));
+        EXPECT_EQ(got.status, 200);
+        EXPECT_EQ(got.header("content-type"), "text/event-stream");
+        EXPECT_TRUE(got.complete);
+        EXPECT_THAT(got.body, HasSubstr("data: {"));
+    }
+}
+
 TEST_F(ServerTest, AnswersSeveralChoicesWithLogprobs) {
     script_->with([](Script& s) {
         s.reply = [](const EngineRequest& r) {
