@@ -18,6 +18,9 @@ enum class SimPurpose : std::uint32_t {
     acceptance = 4,
     failure = 5,
     client = 6,
+    popularity = 7,   // of experts
+    topic = 8,        // shares of topics
+    expert_step = 9,  // tokens of a recorded step
 };
 
 class SimRandom {

@@ -115,6 +115,30 @@ std::string ledger_rows(const FleetResult& result) {
                      prefill, decode);
 }
 
+std::string expert_part(const FleetResult& result) {
+    const std::vector<ExpertReportRow> rows = expert_rows(result);
+    if (rows.empty()) return "";
+    std::string out =
+        "<h2>Experts</h2>\n<table><tr><th></th><th>prefill</th><th>decode</th></tr>\n";
+    for (const ExpertReportRow& row : rows)
+        out += fmt::format("<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
+                           svg_escaped(row.name), row.prefill, row.decode);
+    SvgLinePlot plot;
+    plot.title = "moe_lb as it came about";
+    plot.x_label = "simulated seconds";
+    plot.y_label = "slowest expert rank over the mean, less 1, %";
+    plot.marked_x = result.config.warmup_s;
+    plot.mark = "counted from here";
+    SvgLine prefill{.name = "prefill", .ys = {}}, decode{.name = "decode", .ys = {}};
+    for (const FleetSample& sample : result.series) {
+        plot.xs.push_back(sample.at_s);
+        prefill.ys.push_back(100 * (sample.moe_balance[0] - 1));
+        decode.ys.push_back(100 * (sample.moe_balance[1] - 1));
+    }
+    plot.lines = {std::move(prefill), std::move(decode)};
+    return out + "</table>\n" + svg_line_plot(plot);
+}
+
 }  // namespace
 
 std::string fleet_html(const FleetResult& result) {
@@ -146,6 +170,7 @@ std::string fleet_html(const FleetResult& result) {
     out += series_plot(result, "Output tokens", "thousand tokens/s",
                        {{"output", &FleetSample::tokens_out_s}}, 1e-3, 0);
     out += counts_plot(result);
+    out += expert_part(result);
     out += "<h2>What these figures rest on</h2>\n<table>\n";
     for (const Assumption& a : fleet_assumptions(result.config))
         out +=

@@ -39,6 +39,35 @@ Json ledger_json(const CardLedger& ledger) {
                          {"shares", Json::object(std::move(parts))}});
 }
 
+constexpr const char* kRoleNames[kExpertRoles] = {"prefill", "decode"};
+
+double gigabytes(const FleetResult& result, std::int64_t experts) {
+    return static_cast<double>(experts) * static_cast<double>(result.config.experts.expert_bytes) /
+           1e9;
+}
+
+Json experts_json(const FleetResult& result) {
+    Json roles = Json::object();
+    for (std::size_t i = 0; i < kExpertRoles; ++i) {
+        const ExpertFigures& f = result.experts[i];
+        roles.set(kRoleNames[i], Json::object({{"moe_lb", f.realised.ratio()},
+                                               {"planned_before", f.before.ratio()},
+                                               {"planned_after", f.after.ratio()},
+                                               {"plans", f.plans},
+                                               {"plans_gated", f.gated},
+                                               {"plans_deferred", f.deferred},
+                                               {"layers_passed", f.layers_passed},
+                                               {"layers_held", f.layers_held},
+                                               {"switches_completed", f.switches.completed},
+                                               {"switches_aborted", f.switches.aborted},
+                                               {"switch_s_mean", f.switches.mean_s()},
+                                               {"switch_s_max", f.switches.longest_s},
+                                               {"gb_moved", gigabytes(result, f.switches.fetched)},
+                                               {"gb_held", gigabytes(result, f.slots_held)}}));
+    }
+    return roles;
+}
+
 std::string figures_row(const std::string& name, const RequestFigures& f) {
     if (f.ttft_ms.count() == 0) return "";
     return fmt::format(
@@ -121,6 +150,36 @@ std::vector<ReportLine> fleet_headline(const FleetResult& result) {
     };
 }
 
+std::vector<ExpertReportRow> expert_rows(const FleetResult& result) {
+    std::vector<ExpertReportRow> rows;
+    if (!result.config.experts.is_process) return rows;
+    const auto add = [&](const char* name, const auto& text) {
+        rows.push_back({name, text(result.experts[0]), text(result.experts[1])});
+    };
+    const auto count = [](std::int64_t value) { return fmt::format("{}", value); };
+    using Figures = ExpertFigures;
+    add("moe_lb, realised",
+        [](const Figures& f) { return fmt::format("{:.3f}", f.realised.ratio()); });
+    add("expected by plans",
+        [](const Figures& f) { return fmt::format("{:.3f}", f.after.ratio()); });
+    add("without them", [](const Figures& f) { return fmt::format("{:.3f}", f.before.ratio()); });
+    add("plans", [&](const Figures& f) { return count(f.plans); });
+    add("wholly gated", [&](const Figures& f) { return count(f.gated); });
+    add("switches done", [&](const Figures& f) { return count(f.switches.completed); });
+    add("switches aborted", [&](const Figures& f) { return count(f.switches.aborted); });
+    add("layers passed", [&](const Figures& f) { return count(f.layers_passed); });
+    add("layers held", [&](const Figures& f) { return count(f.layers_held); });
+    add("GB moved", [&](const Figures& f) {
+        return fmt::format("{:.1f}", gigabytes(result, f.switches.fetched));
+    });
+    add("GB the gate held",
+        [&](const Figures& f) { return fmt::format("{:.1f}", gigabytes(result, f.slots_held)); });
+    add("a switch, s", [](const Figures& f) { return fmt::format("{:.2f}", f.switches.mean_s()); });
+    add("the longest, s",
+        [](const Figures& f) { return fmt::format("{:.2f}", f.switches.longest_s); });
+    return rows;
+}
+
 std::string fleet_table(const FleetResult& result) {
     std::string text;
     for (const ReportLine& line : fleet_headline(result))
@@ -145,6 +204,12 @@ std::string fleet_table(const FleetResult& result) {
                                 static_cast<double>(result.prefill.total_ns)),
                         percent(static_cast<double>(result.decode.sum_ns()),
                                 static_cast<double>(result.decode.total_ns)));
+    const std::vector<ExpertReportRow> experts = expert_rows(result);
+    if (!experts.empty())
+        text += fmt::format("{:<18}{:>10}{:>10}\n", "experts", kRoleNames[0], kRoleNames[1]);
+    for (const ExpertReportRow& row : experts)
+        text += fmt::format("{:<18}{:>10}{:>10}\n", row.name, row.prefill, row.decode);
+    if (!experts.empty()) text += "\n";
     for (const Assumption& assumption : fleet_assumptions(result.config))
         text += fmt::format("{:<9} {}: {} ({})\n", assumption.is_measured ? "measured" : "assumed",
                             assumption.what, assumption.value, assumption.source);
@@ -156,13 +221,18 @@ std::string fleet_table(const FleetResult& result) {
 }
 
 std::string fleet_csv(const FleetResult& result) {
+    const bool has_experts = result.config.experts.is_process;
     std::string text =
         "at_s,prefill_use,decode_use,hit_share,ttft_p50_ms,ttft_p99_ms,input_tokens_s,"
-        "output_tokens_s,waiting,decoding,prefill_ready,decode_ready\n";
-    for (const FleetSample& s : result.series)
-        text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n", s.at_s, s.prefill_use,
+        "output_tokens_s,waiting,decoding,prefill_ready,decode_ready";
+    text += has_experts ? ",prefill_moe_lb,decode_moe_lb\n" : "\n";
+    for (const FleetSample& s : result.series) {
+        text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", s.at_s, s.prefill_use,
                             s.decode_use, s.hit_share, s.ttft_p50_ms, s.ttft_p99_ms, s.tokens_in_s,
                             s.tokens_out_s, s.waiting, s.decoding, s.prefill_ready, s.decode_ready);
+        if (has_experts) text += fmt::format(",{},{}", s.moe_balance[0], s.moe_balance[1]);
+        text += "\n";
+    }
     return text;
 }
 
@@ -182,7 +252,7 @@ std::string fleet_json(const FleetResult& result) {
     Json violations = Json::array();
     for (const std::string& violation : result.violations)
         violations.push_back(violation);
-    const Json report = Json::object({
+    Json report = Json::object({
         {"preset", config.preset},
         {"seed", config.seed},
         {"hash", fmt::format("{:016x}", result.hash)},
@@ -233,6 +303,7 @@ std::string fleet_json(const FleetResult& result) {
         {"assumptions", std::move(assumptions)},
         {"violations", std::move(violations)},
     });
+    if (config.experts.is_process) report.set("experts", experts_json(result));
     return report.dump() + "\n";
 }
 

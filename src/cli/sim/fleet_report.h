@@ -19,6 +19,11 @@ struct ReportLine {
     std::string name, value;
 };
 std::vector<ReportLine> fleet_headline(const FleetResult& result);
+struct ExpertReportRow {
+    std::string name, prefill, decode;
+};
+// What became of the experts; nothing where moe_lb is a constant.
+std::vector<ExpertReportRow> expert_rows(const FleetResult& result);
 inline constexpr const char* kBoundMeaning =
     "The balanced bound: the same requests on the same cards, with every step full, every rank "
     "equal, moe_lb 1 and all KV there. Efficiency is the share of all card-time that the bound "

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "policy/expert_load.h"
+
 namespace fathom {
 namespace {
 
@@ -75,13 +77,14 @@ FleetSettings::FleetSettings(const FleetConfig& preset) : config_(preset) {
     bind_prefill();
     bind_decode();
     bind_kv();
+    bind_experts();
     bind_workload();
 }
 
 const std::vector<std::string>& FleetSettings::tables() {
     static const std::vector<std::string> kTables = {
-        "sim",  "prefill", "decode", "network",  "pool",  "workload", "agent",
-        "chat", "slo",     "money",  "failures", "drain", "scaling",  "hardware"};
+        "sim", "prefill", "decode",   "network", "pool",    "workload", "agent",  "chat",
+        "slo", "money",   "failures", "drain",   "scaling", "hardware", "experts"};
     return kTables;
 }
 
@@ -226,6 +229,58 @@ void FleetSettings::bind_kv() {
     schema_.add("pool.read_gib_s_per_card", &pool.read_gib_s_per_card, 1e-6, 1e6,
                 "what the store gives, a card of the fleet");
     schema_.add("pool.persists_output", &pool.is_output_persisted, "answers are kept as well");
+}
+
+void FleetSettings::bind_experts() {
+    ExpertConfig& experts = config_.experts;
+    schema_.add("experts.process", &experts.is_process,
+                "moe_lb follows from popularities that drift and the live balancer, in place of "
+                "prefill.moe_lb and decode.moe_lb");
+    schema_.add("experts.balanced", &experts.is_balanced,
+                "run the balancer; off: experts in order for good");
+    schema_.add("experts.priced_moves", &experts.is_move_priced,
+                "a plan must be worth what it moves; off: only surely better");
+    schema_.add("experts.count", &experts.experts, 1, kExpertsMax, "routed experts of a layer");
+    schema_.add("experts.per_token", &experts.experts_per_token, 1, kExpertsMax,
+                "experts that a token goes to");
+    schema_.add("experts.layers", &experts.layers, 1, 256,
+                "layers with experts; fewer are cheaper to simulate, and their moe_lb is noisier");
+    schema_.add("experts.sigma", &experts.popularity_sigma, 0.0, 5.0,
+                "of an expert's popularity in the long run, deviation of its logarithm");
+    schema_.add("experts.drift_time_s", &experts.drift_time_s, 0.001, kSecondsMax,
+                "in which drift forgets where it was");
+    schema_.add("experts.topics", &experts.topics, 0, 256,
+                "topics whose shares of the tokens vary; 0: none");
+    schema_.add("experts.topic_sigma", &experts.topic_sigma, 0.0, 5.0,
+                "of what a topic likes, deviation of its logarithm");
+    schema_.add("experts.topic_drift", &experts.topic_drift, 0.0, 5.0,
+                "of a topic's share, deviation of its logarithm");
+    schema_.add("experts.topic_time_s", &experts.topic_time_s, 0.001, kSecondsMax,
+                "in which shares forget where they were");
+    const auto role = [&](const std::string& name, ExpertRoleConfig& config) {
+        schema_.add("experts." + name + "_spare_slots", &config.spare_slots, 0, 1024,
+                    "of a rank and layer, for copies");
+        schema_.add("experts." + name + "_period_s", &config.period_s, 0.1, kSecondsMax,
+                    "between two plans");
+        schema_.add("experts." + name + "_drift", &config.drift_sigma, 0.0, 5.0,
+                    "of popularity around its long run, deviation of its logarithm");
+        schema_.add("experts." + name + "_dispersion", &config.dispersion, 0.0, 1000.0,
+                    "variance of an expert's tokens in a step over their mean");
+    };
+    role("prefill", experts.prefill);
+    role("decode", experts.decode);
+    schema_.add("experts.first_s", &experts.first_s, 0.0, kSecondsMax,
+                "when the first plan is made");
+    schema_.add("experts.window_steps", &experts.window_steps, 1, kWindowStepsMax,
+                "recorded steps that a plan looks at");
+    schema_.add("experts.sample_s", &experts.sample_s, 0.001, kSecondsMax,
+                "from one recorded step to the next; moe_lb is that of the last one");
+    schema_.add("experts.bytes", &experts.expert_bytes, 1, std::int64_t{1} << 40,
+                "weights of one expert");
+    schema_.add("experts.link_gb_s", &experts.link_gb_s, 1e-6, 1e6, "of a card, for moves");
+    schema_.add("experts.link_part", &experts.link_part, 1e-6, 1.0, "of it that moves may take");
+    schema_.add("experts.interference", &experts.interference, 0.0, 1.0,
+                "of the time of moves that a plan counts as lost");
 }
 
 void FleetSettings::bind_workload() {

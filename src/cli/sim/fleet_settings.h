@@ -33,6 +33,7 @@ class FleetSettings {
     void bind_prefill();
     void bind_decode();
     void bind_kv();
+    void bind_experts();
     void bind_workload();
     void bind_sessions(const std::string& table, SessionConfig& session);
 

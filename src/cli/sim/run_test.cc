@@ -65,6 +65,30 @@ TEST(FleetReport, CsvHasARowForEachInterval) {
     EXPECT_GE(result.series.size(), 239U);
 }
 
+TEST(FleetReport, TellsOfExpertsOnlyWherePopularityIsAProcess) {
+    auto config = fleet_preset("one-box");
+    ASSERT_TRUE(config.ok());
+    config->duration_s = 30;
+    config->warmup_s = 5;
+    const auto constant = run_fleet(*config);
+    config->experts.is_process = true;
+    config->experts.layers = 2;
+    const auto process = run_fleet(*config);
+    ASSERT_TRUE(constant.ok() && process.ok());
+    for (const char* text : {"switches aborted", "moe_lb, realised"}) {
+        EXPECT_EQ(fleet_table(*constant).find(text), std::string::npos) << text;
+        EXPECT_EQ(fleet_html(*constant).find(text), std::string::npos) << text;
+        EXPECT_NE(fleet_table(*process).find(text), std::string::npos) << text;
+        EXPECT_NE(fleet_html(*process).find(text), std::string::npos) << text;
+    }
+    EXPECT_EQ(fleet_csv(*constant).find("moe_lb"), std::string::npos);
+    EXPECT_NE(fleet_csv(*process).find(",prefill_moe_lb,decode_moe_lb\n"), std::string::npos);
+    EXPECT_FALSE(parse_json(fleet_json(*constant))->find("experts") != nullptr);
+    const auto json = parse_json(fleet_json(*process));
+    EXPECT_GE(json->find("experts")->find("decode")->find("moe_lb")->as_double(), 1);
+    EXPECT_NE(fleet_table(*process).find("drift 0.05 in 600 s"), std::string::npos);
+}
+
 TEST(FleetSettings, ReadsAFileOverAPreset) {
     const auto preset = fleet_preset("16-cards");
     ASSERT_TRUE(preset.ok());
@@ -103,6 +127,9 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{"[prefill]\nengine = 4\n", "did you mean \"prefill.engines\"?"},
         Hostile{"[decode]\nsequences_max = 1.5\n", "decode.sequences_max must be an integer"},
         Hostile{"[prefill]\ntoken_us = nan\n", "prefill.token_us is not a number"},
+        Hostile{"[experts]\nprocess = true\nper_token = 385\n",
+                "experts.per_token: 385, expected at most experts.count, 384"},
+        Hostile{"[experts]\nlink_part = 0.0\n", "experts.link_part is 0"},
         Hostile{"[prefill]\nmoe_lb = 0.5\n", "prefill.moe_lb is 0.5; the limits are 1..100"},
         Hostile{"[decode]\nspeculation = [\"16:2\"]\n",
                 "decode.speculation: \"16:2\", expected SEQUENCES:ROWS:ACCEPTED"},

@@ -47,6 +47,17 @@ double within_slo(const FleetResult& result) {
                                    : 0;
 }
 
+// That steps had: a constant, or what came of popularities and placements.
+double moe_balance(const FleetResult& result, std::size_t role) {
+    if (result.config.experts.is_process) return result.experts[role].realised.ratio();
+    return role == 0 ? result.config.prefill.policy.costs[0].moe_balance
+                     : result.config.decode.policy.cost.moe_balance;
+}
+double experts_moved_gb(const FleetResult& result, std::size_t role) {
+    return static_cast<double>(result.experts[role].switches.fetched) *
+           static_cast<double>(result.config.experts.expert_bytes) / 1e9;
+}
+
 struct Column {
     const char* name;
     double (*value)(const FleetResult& result);
@@ -65,6 +76,10 @@ constexpr Column kColumns[] = {
     {"tpot_p50_ms", [](const FleetResult& r) { return r.all.tpot_ms.percentile(0.5); }},
     {"tpot_p99_ms", [](const FleetResult& r) { return r.all.tpot_ms.percentile(0.99); }},
     {"within_slo", within_slo},
+    {"prefill_moe_lb", [](const FleetResult& r) { return moe_balance(r, 0); }},
+    {"decode_moe_lb", [](const FleetResult& r) { return moe_balance(r, 1); }},
+    {"prefill_moved_gb", [](const FleetResult& r) { return experts_moved_gb(r, 0); }},
+    {"decode_moved_gb", [](const FleetResult& r) { return experts_moved_gb(r, 1); }},
     {"usd_per_million", [](const FleetResult& r) { return r.cost_per_million(); }},
 };
 

@@ -66,6 +66,10 @@ class DecodeSide {
     void prepare(std::size_t group);  // its cards are there again and do nothing until it starts
     std::int64_t sequences_of(std::size_t group) const;
 
+    bool is_up(std::size_t group) const { return groups_[group].is_up(); }
+    // The slowest expert rank over their mean, of steps from now on.
+    void set_moe_balance(double balance) { config_.policy.cost.moe_balance = balance; }
+
     void count_from(SimTime from_ns);
     void close_spans();
 

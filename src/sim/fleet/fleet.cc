@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "sim/fleet/bound.h"
 #include "sim/fleet/decode_side.h"
+#include "sim/fleet/expert_side.h"
 #include "sim/fleet/kv_model.h"
 #include "sim/fleet/lifecycle.h"
 #include "sim/fleet/prefill_side.h"
@@ -82,6 +83,8 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
           given_up_ns_(20 * end_ns_ + SimTime{24} * 3600 * 1'000'000'000),
           warmup_ns_(static_cast<SimTime>(config.warmup_s * 1e9)) {
         result_.config = config;
+        if (config.experts.is_process)
+            experts_ = std::make_unique<ExpertSide>(config, events_, prefill_, decode_);
         const WorkloadMeans& means = traffics.means;
         result_.rate = traffics.rate;
         for (std::int64_t e = 0; e < config.prefill.engines; ++e)
@@ -197,6 +200,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
                 lifecycle_.on_plan();
                 return;
             default:
+                experts_->on_event(event);
                 return;
         }
     }
@@ -632,6 +636,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         decode_max_us_ = decode_.max_us();
         sequence_steps_ = decode_.sequence_steps();
         rank_steps_ = decode_.rank_steps();
+        if (experts_) experts_->count_from_here();
     }
 
     void sample() {
@@ -661,6 +666,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         sample.in_flight = in_flight_;
         sample.prefill_ready = lifecycle_.ready(FleetRole::prefill);
         sample.decode_ready = lifecycle_.ready(FleetRole::decode);
+        if (experts_) experts_->add_to(sample);
         sampled_ns_ = now_ns();
         result_.series.push_back(sample);
         if (now_ns() < end_ns_) push(now_ns() + sample_ns(1), FleetEvent::sample);
@@ -690,6 +696,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
                            static_cast<double>(std::max<SimTime>(1, now_ns()));
         hash_.add(result_.prefill_decisions).add(result_.decode_decisions);
         hash_.add(result_.fleet_decisions);
+        if (experts_) hash_.add(experts_->finish(result_));
         hash_.add(totals.events).add(totals.finished).add(totals.output_tokens);
         result_.hash = hash_.value();
         check_conservation();
@@ -739,6 +746,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     PrefillSide prefill_;
     DecodeSide decode_;
     Lifecycle lifecycle_;
+    std::unique_ptr<ExpertSide> experts_;  // null without a process of experts
     std::vector<Link> engine_ports_, rank_ports_;
     SimTime end_ns_, given_up_ns_, warmup_ns_;
     SimTime counted_from_ns_ = 0, sampled_ns_ = 0;

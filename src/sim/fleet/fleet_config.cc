@@ -227,6 +227,7 @@ Status set_decode_ranks(FleetConfig& config, std::int64_t ranks) {
 Status check_fleet(const FleetConfig& config) {
     FATHOM_RETURN_IF_ERROR(config.prefill.policy.check());
     FATHOM_RETURN_IF_ERROR(config.decode.policy.check());
+    FATHOM_RETURN_IF_ERROR(config.experts.check(config.prefill.ranks, config.decode.ranks));
     if (!(config.warmup_s < config.duration_s))
         return invalid_argument("sim.warmup_s: {}, expected less than sim.duration_s, {}",
                                 config.warmup_s, config.duration_s);
@@ -270,6 +271,16 @@ Status check_fleet(const FleetConfig& config) {
 
 namespace {
 
+std::string moe_balance_text(const ExpertConfig& experts, const ExpertRoleConfig& role,
+                             double constant) {
+    if (!experts.is_process) return fmt::format("{:g}", constant);
+    const std::string plans =
+        experts.is_balanced ? fmt::format("a plan every {:g} s", role.period_s) : "no plans";
+    return fmt::format("of popularities with sigma {:g}, drift {:g} in {:g} s, kappa {:g}; {}",
+                       experts.popularity_sigma, role.drift_sigma, experts.drift_time_s,
+                       role.dispersion, plans);
+}
+
 // As they are for a preset; where others are configured the sources are not these.
 std::vector<Assumption> assumptions_of(const FleetConfig& config) {
     const PrefillCost& prefill = config.prefill.policy.costs[0];
@@ -280,7 +291,9 @@ std::vector<Assumption> assumptions_of(const FleetConfig& config) {
         {"prefill, a token of context that was hit", fmt::format("{:g} us", prefill.k3_us),
          "hits at 1.5 M tokens/s and card; if that figure is the rate at 96 % hits, it is near 0"},
         {"prefill, fixed cost of a step", fmt::format("{:g} us", prefill.fixed_us()), "assumed"},
-        {"prefill, moe_lb", fmt::format("{:g}", prefill.moe_balance), public_figures},
+        {"prefill, moe_lb",
+         moe_balance_text(config.experts, config.experts.prefill, prefill.moe_balance),
+         public_figures},
         {"decode, fixed cost of a step", fmt::format("{:g} us", decode.c0_us + decode.a0_us),
          "assumed: 10 ms at small batches, for 26,000 to 28,000 output tokens/s and card"},
         {"decode, weights",
@@ -293,7 +306,9 @@ std::vector<Assumption> assumptions_of(const FleetConfig& config) {
                      decode.verify_us + decode.moe_us * static_cast<double>(config.decode.ranks)),
          "fits the public table of variable-length verification"},
         {"decode, a token of KV", fmt::format("{:g} us", decode.a2_us), "assumed"},
-        {"decode, moe_lb", fmt::format("{:g}", decode.moe_balance), public_figures},
+        {"decode, moe_lb",
+         moe_balance_text(config.experts, config.experts.decode, decode.moe_balance),
+         public_figures},
         {"KV of a token", fmt::format("{} B", config.network.token_bytes),
          "the format of blocks in this repository", true},
         {"price of a card-hour", fmt::format("{:g} USD", config.money.card_hour), "assumed"},

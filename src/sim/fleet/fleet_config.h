@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "policy/decode_balancer.h"
 #include "policy/prefill_balancer.h"
+#include "sim/experts/expert_config.h"
 
 namespace fathom {
 
@@ -175,6 +176,7 @@ struct FleetConfig {
     DrainConfig drain;
     ScalingConfig scaling;
     HardwareConfig hardware;
+    ExpertConfig experts;
     // Tables (prefill, decode, network, pool, workload) whose values somebody measured.
     std::vector<std::string> measured;
 

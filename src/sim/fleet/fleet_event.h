@@ -15,13 +15,15 @@ enum class FleetEvent : std::uint32_t {
     place,         // finished prompts to decode ranks
     adopt,         // subject: request slot, detail: its attempt
     sample,
-    break_down,   // subject: unit (lifecycle.h)
-    repair,       // subject: unit, detail: its turn
-    started,      // the same
-    drain_begin,  // what the configuration plans
-    drain_check,  // subject: unit, detail: its turn
-    plan,         // the autoscaler
-    client,       // subject: client; it sends its next request
+    break_down,     // subject: unit (lifecycle.h)
+    repair,         // subject: unit, detail: its turn
+    started,        // the same
+    drain_begin,    // what the configuration plans
+    drain_check,    // subject: unit, detail: its turn
+    plan,           // the autoscaler
+    client,         // subject: client; it sends its next request
+    expert_sample,  // subject: role (0 prefill, 1 decode), as of the next
+    expert_turn,
 };
 
 }  // namespace fathom

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/event_queue.h"
+#include "sim/experts/expert_figures.h"
 #include "sim/fleet/fleet_config.h"
 
 namespace fathom {
@@ -71,6 +72,7 @@ struct FleetSample {  // of one interval of the time series
     double ttft_p50_ms = 0, ttft_p99_ms = 0;
     double tokens_in_s = 0, tokens_out_s = 0;
     std::int64_t waiting = 0, decoding = 0, in_flight = 0;
+    std::array<double, kExpertRoles> moe_balance{};  // only with a process of experts
 };
 
 struct ScalingFigures {
@@ -117,6 +119,7 @@ struct FleetResult {
     RequestFigures all;
     LogHistogram move_ms;  // from leaving a group to arriving in another
     ScalingFigures scaling;
+    std::array<ExpertFigures, kExpertRoles> experts;  // prefill, decode; only with a process
     std::vector<FleetSample> series;
     std::uint64_t prefill_decisions = 0, decode_decisions = 0, fleet_decisions = 0;  // hashes
     std::uint64_t hash = 0;  // of every event and decision

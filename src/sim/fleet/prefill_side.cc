@@ -41,6 +41,11 @@ PrefillSide::PrefillSide(const PrefillSideConfig& config, std::uint64_t seed, Ev
     }
 }
 
+void PrefillSide::set_moe_balance(double balance) {
+    for (PrefillCost& cost : config_.policy.costs)
+        cost.moe_balance = balance;
+}
+
 PrefillAdmission PrefillSide::admit(const PrefillRequest& request) {
     const PrefillAdmission admission = balancer_.admit(request, now_us());
     if (!admission.is_accepted) return admission;

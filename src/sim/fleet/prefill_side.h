@@ -60,6 +60,12 @@ class PrefillSide {
     void count_from(SimTime from_ns);
     void close_spans();  // at the end of a run
 
+    // Works or drains. Its epoch grows when it breaks down or goes.
+    bool is_up(std::size_t engine) const { return is_up(engines_[engine]); }
+    std::uint32_t epoch(std::size_t engine) const { return engines_[engine].epoch; }
+    // The slowest expert rank over their mean, of steps from now on.
+    void set_moe_balance(double balance);
+
     std::int64_t waiting() const;
     std::int64_t held_blocks() const { return held_total_; }
     std::int64_t used_blocks() const;

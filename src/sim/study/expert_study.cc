@@ -1,10 +1,9 @@
 #include "sim/study/expert_study.h"
 
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "policy/expert_balancer.h"
+#include "sim/experts/popularity.h"
 #include "sim/sim_random.h"
 
 namespace fathom {
@@ -27,17 +26,10 @@ class Layer {
 
     // Tokens of each expert in one step, all ranks together.
     void step(std::vector<std::int32_t>& tokens) {
-        double sum = 0;
-        for (const double p : popularity_)
-            sum += p;
-        const double all = static_cast<double>(study_.tokens_per_rank * study_.shape.ranks *
-                                               study_.experts_per_token);
-        tokens.clear();
-        for (const double p : popularity_) {
-            const double mean = all * p / sum;
-            const double drawn = mean + std::sqrt(study_.dispersion * mean) * random_.normal();
-            tokens.push_back(static_cast<std::int32_t>(std::lround(std::max(0.0, drawn))));
-        }
+        draw_expert_step(popularity_,
+                         static_cast<double>(study_.tokens_per_rank * study_.shape.ranks *
+                                             study_.experts_per_token),
+                         study_.dispersion, random_, tokens);
     }
 
     LayerPlacement place(double* expected) {
@@ -61,40 +53,16 @@ class Layer {
     Balance count(const LayerPlacement& placement) {
         const auto copies = count_copies(study_.shape, placement);
         std::vector<std::int32_t> tokens;
-        std::vector<double> ranks, left;
-        std::vector<std::int32_t> to_go;
+        ExpertSplit split;
         Balance total;
         for (std::int64_t i = 0; i < study_.counted; ++i) {
             step(tokens);
-            left.assign(tokens.begin(), tokens.end());
-            to_go.assign(copies.begin(), copies.end());
-            ranks.assign(static_cast<std::size_t>(study_.shape.ranks), 0);
-            for (std::size_t slot = 0; slot < placement.size(); ++slot) {
-                if (placement[slot] < 0) continue;
-                const auto e = static_cast<std::size_t>(placement[slot]);
-                const double part = take(left[e], to_go[e]--);
-                left[e] -= part;
-                ranks[slot / static_cast<std::size_t>(study_.shape.slots)] += part;
-            }
-            double sum = 0;
-            for (const double load : ranks)
-                sum += load;
-            total += {.max_sum = *std::max_element(ranks.begin(), ranks.end()),
-                      .mean_sum = sum / static_cast<double>(study_.shape.ranks)};
+            total += split(study_.shape, placement, copies, tokens, random_);
         }
         return total;
     }
 
   private:
-    // One of `copies` copies takes its part of what is left, a binomial number.
-    double take(double tokens, std::int32_t copies) {
-        if (copies <= 1) return tokens;
-        const double share = 1.0 / copies;
-        const double drawn =
-            tokens * share + std::sqrt(tokens * share * (1 - share)) * random_.normal();
-        return std::clamp(std::round(drawn), 0.0, tokens);
-    }
-
     ExpertStudy study_;
     SimRandom random_;
     std::vector<double> popularity_;

@@ -174,6 +174,7 @@ class Sizing {
             for (PrefillCost& cost : config.prefill.policy.costs)
                 cost.moe_balance = std::max(cost.moe_balance, 1.3);
             config.decode.policy.cost.moe_balance = 1.6;
+            config.experts.is_balanced = false;  // where moe_lb is not those constants
         });
     }
 
