@@ -134,6 +134,14 @@ bool EngineDrain::refused(std::uint64_t id) {
     return moving_.contains(id) && refused_.insert(id).second;
 }
 
+bool EngineDrain::ended(std::uint64_t id) {
+    const auto at = moving_.find(id);
+    if (at == moving_.end() || at->second >= 0) return false;
+    moving_.erase(at);
+    refused_.insert(id);  // it has its end
+    return true;
+}
+
 std::vector<std::uint8_t> EngineDrain::save() const {
     StateWriter out("DRAI", 1);
     out.add(std::uint64_t{engine_}).add(static_cast<std::int64_t>(role_)).add(begun_us_);

@@ -73,6 +73,8 @@ class EngineDrain {
     bool stopped(std::int64_t now_us, std::uint64_t id);
     bool adopted(std::int64_t now_us, std::uint64_t id);
     bool refused(std::uint64_t id);
+    // It was told to move and came to its own end before it stopped.
+    bool ended(std::uint64_t id);
 
     DrainPhase phase() const { return phase_; }
     std::int64_t deadline_us() const { return begun_us_ + rules_.grace_us + rules_.adopt_us; }

@@ -78,6 +78,57 @@ std::string figures_row(const std::string& name, const RequestFigures& f) {
         percent(static_cast<double>(f.within_slo), static_cast<double>(f.finished)));
 }
 
+Json scaling_json(const FleetResult& result) {
+    return Json::object({{"started", result.scaling.started},
+                         {"drains", result.scaling.drains},
+                         {"turns_prefill", result.scaling.turns[0]},
+                         {"turns_decode", result.scaling.turns[1]},
+                         {"refused", result.drains.refused},
+                         {"short_chats", result.totals.short_chats},
+                         {"short_chats_ended", result.totals.short_chats_ended},
+                         {"copied_ahead", result.drains.copied_ahead},
+                         {"adopted", result.drains.adopted},
+                         {"resumed", result.drains.resumed},
+                         {"handed_back", result.drains.handed_back},
+                         {"move_ms_p99", result.move_ms.percentile(0.99)},
+                         {"long_pauses", result.drains.long_pauses},
+                         {"moves_ms_p99", result.drains.moves_ms.percentile(0.99)}});
+}
+
+Json resumed_json(const FleetResult& result) {
+    return Json::object({{"requests", result.totals.resumed},
+                         {"gap_ms_p99", result.gap_ms.percentile(0.99)},
+                         {"computed_tokens_max", result.recomputed_tokens_max},
+                         {"beyond_tail_and_128", result.replays_beyond_block}});
+}
+
+// Of drains and failures.
+std::vector<ReportLine> leaving_lines(const FleetResult& result) {
+    const DrainFigures& drains = result.drains;
+    const FleetTotals& totals = result.totals;
+    return {
+        {"drains", fmt::format("{} drains, {} refused, {} starts; changes of direction {} and {}",
+                               result.scaling.drains, drains.refused, result.scaling.started,
+                               result.scaling.turns[0], result.scaling.turns[1])},
+        {"drained",
+         fmt::format("{} copied ahead, {} moved (pause p99 {:.0f} ms, {} too long; a "
+                     "drain's moves p99 {:.0f} ms), {} resumed, {} handed back",
+                     drains.copied_ahead, drains.adopted, result.move_ms.percentile(0.99),
+                     drains.long_pauses, drains.moves_ms.percentile(0.99), drains.resumed,
+                     drains.handed_back)},
+        {"resumed", fmt::format("{} in all; gap p99 {:.0f} ms; at most {} tokens computed for one, "
+                                "more than its tail and 128 for {}",
+                                totals.resumed, result.gap_ms.percentile(0.99),
+                                result.recomputed_tokens_max, result.replays_beyond_block)},
+        {"short chats", totals.short_chats > 0
+                            ? fmt::format("{:.2f} % of {} on draining groups ended within {:g} s",
+                                          percent(static_cast<double>(totals.short_chats_ended),
+                                                  static_cast<double>(totals.short_chats)),
+                                          totals.short_chats, result.config.drain.grace_s)
+                            : "none on draining groups"},
+    };
+}
+
 }  // namespace
 
 std::vector<ReportLine> fleet_headline(const FleetResult& result) {
@@ -91,7 +142,7 @@ std::vector<ReportLine> fleet_headline(const FleetResult& result) {
         return 100 * (1 - ledger.share(CardTime::idle) - ledger.share(CardTime::failed) -
                       ledger.share(CardTime::kv_wait) - ledger.share(CardTime::blocked));
     };
-    return {
+    std::vector<ReportLine> lines = {
         {"fleet", fmt::format("{}: {} prefill cards ({} engines), {} decode cards ({} groups)",
                               config.preset, config.prefill_cards(), config.prefill.engines,
                               config.decode_cards(), config.decode.groups)},
@@ -127,27 +178,19 @@ std::vector<ReportLine> fleet_headline(const FleetResult& result) {
                                    result.all.finished, result.totals.in_flight)},
         {"rejected", fmt::format("{} rejected, {} closed unstarted, {} resumed", counted.rejected,
                                  counted.closed, counted.resumed)},
-        {"drains",
-         fmt::format("{} drains, {} starts, {} sequences moved, p99 {:.0f} ms; changes of "
-                     "direction {} and {}",
-                     result.scaling.drains, result.scaling.started, result.totals.moved,
-                     result.move_ms.percentile(0.99), result.scaling.turns[0],
-                     result.scaling.turns[1])},
-        {"short chats",
-         result.totals.short_chats > 0
-             ? fmt::format("{:.2f} % of {} on draining groups ended within {:g} s",
-                           percent(static_cast<double>(result.totals.short_chats_ended),
-                                   static_cast<double>(result.totals.short_chats)),
-                           result.totals.short_chats, config.drain.grace_s)
-             : "none on draining groups"},
+    };
+    for (const ReportLine& line : leaving_lines(result))
+        lines.push_back(line);
+    lines.push_back(
         {"cost", served.output_tokens > 0
                      ? fmt::format("{:.4f} USD a million tokens served, at {:.2f} USD a card-hour",
                                    result.cost_per_million(), config.money.card_hour)
-                     : std::string("nothing was served")},
+                     : std::string("nothing was served")});
+    lines.push_back(
         {"revenue",
          fmt::format("{:.2f} USD a card-hour for what was served, at the configured prices",
-                     result.revenue_per_card_hour())},
-    };
+                     result.revenue_per_card_hour())});
+    return lines;
 }
 
 std::vector<ExpertReportRow> expert_rows(const FleetResult& result) {
@@ -273,13 +316,8 @@ std::string fleet_json(const FleetResult& result) {
                                    {"resumed", counted.resumed},
                                    {"moved", counted.moved},
                                    {"retried", result.totals.retried}})},
-        {"scaling", Json::object({{"started", result.scaling.started},
-                                  {"drains", result.scaling.drains},
-                                  {"turns_prefill", result.scaling.turns[0]},
-                                  {"turns_decode", result.scaling.turns[1]},
-                                  {"short_chats", result.totals.short_chats},
-                                  {"short_chats_ended", result.totals.short_chats_ended},
-                                  {"move_ms_p99", result.move_ms.percentile(0.99)}})},
+        {"scaling", scaling_json(result)},
+        {"resumed", resumed_json(result)},
         {"tokens", Json::object({{"input", counted.input_tokens},
                                  {"hit", counted.hit_tokens},
                                  {"computed", counted.computed_tokens},

@@ -74,6 +74,7 @@ FleetSettings::FleetSettings(const FleetConfig& preset) : config_(preset) {
             fmt::format("{:g}:{:g}:{:g}", point.sequences, point.rows, point.accepted));
     cost_ = preset.prefill.policy.costs[0];
     bind_run();
+    bind_lifecycle();
     bind_prefill();
     bind_decode();
     bind_kv();
@@ -127,10 +128,18 @@ void FleetSettings::bind_run() {
     schema_.add("money.miss_price", &config_.money.miss_price, 0.0, 1e6, "that were not");
     schema_.add("money.output_price", &config_.money.output_price, 0.0, 1e6,
                 "of a million output tokens");
+}
+
+void FleetSettings::bind_lifecycle() {
     schema_.add("failures.card_mtbf_h", &config_.failures.card_mtbf_h, 0.0, 1e9,
                 "mean hours between failures of a card, which stop its engine; 0: none");
     schema_.add("failures.repair_s", &config_.failures.repair_s, 0.001, kSecondsMax,
                 "until the engine is back");
+    schema_.add("failures.at_s", &config_.failures.at_s, 0.0, kSecondsMax,
+                "when some fail together, beside that; 0: never");
+    schema_.add("failures.groups", &config_.failures.groups, 0, 100'000, "decode groups that do");
+    schema_.add("failures.engines", &config_.failures.engines, 0, 100'000,
+                "prefill engines that do");
     schema_.add("drain.at_s", &config_.drain.at_s, 0.0, kSecondsMax,
                 "when some are drained for good; 0: never");
     schema_.add("drain.groups", &config_.drain.groups, 0, 100'000, "decode groups, all but one");
@@ -138,6 +147,10 @@ void FleetSettings::bind_run() {
                 "prefill engines, all but one");
     schema_.add("drain.grace_s", &config_.drain.grace_s, 0.0, kSecondsMax,
                 "until a draining group hands over what still runs");
+    schema_.add("drain.adopt_s", &config_.drain.adopt_s, 0.0, kSecondsMax,
+                "until what no other group has adopted then is resumed from its tokens");
+    schema_.add("drain.forced", &config_.drain.is_forced,
+                "drain although nobody has room for the work");
     ScalingConfig& scaling = config_.scaling;
     schema_.add("scaling.enabled", &scaling.is_enabled,
                 "engines and groups come and go, up to prefill.engines and decode.groups");

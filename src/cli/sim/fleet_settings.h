@@ -30,6 +30,7 @@ class FleetSettings {
 
   private:
     void bind_run();
+    void bind_lifecycle();
     void bind_prefill();
     void bind_decode();
     void bind_kv();

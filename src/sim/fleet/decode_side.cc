@@ -248,6 +248,7 @@ void DecodeSide::on_step(std::size_t index, std::uint32_t epoch) {
         advance(rank);
         finish(rank);
     }
+    if (!group.leaving.empty()) send_off(index);
     report(index, false);
     begin_step(index);
 }
@@ -269,8 +270,14 @@ void DecodeSide::advance(Rank& rank) {
         rank.base_kv += accepted - mean;
     }
     rank.clock += mean;
+    order_ends(rank);
+}
+
+void DecodeSide::order_ends(Rank& rank) {
     std::make_heap(rank.running.begin(), rank.running.end(), EndsLater());
-    rank.next_end = rank.running.front().end;
+    if (!rank.running.empty()) rank.next_end = rank.running.front().end;
+    // An empty rank starts anew: no error of sums outlives its sequences.
+    if (rank.running.empty()) rank.clock = rank.base_kv = 0;
 }
 
 void DecodeSide::finish(Rank& rank) {
@@ -326,30 +333,31 @@ void DecodeSide::report(std::size_t index, bool is_now) {
         (void)balancer_.report(index, r, group.reports.front()[r], now_us);
 }
 
+std::int64_t DecodeSide::generated_by(const Rank& rank, const Sequence& sequence) {
+    const double part = (rank.clock - sequence.begin) / (sequence.end - sequence.begin) *
+                        static_cast<double>(sequence.entry.left_tokens);
+    return std::clamp<std::int64_t>(static_cast<std::int64_t>(part), 0,
+                                    sequence.entry.left_tokens - 1);
+}
+
 // Takes all sequences off the group.
-void DecodeSide::empty(std::size_t index, bool has_kv) {
+void DecodeSide::empty(std::size_t index) {
     Group& group = groups_[index];
     group.is_stepping = false;
     ++group.epoch;
     ++group.step_number;
-    const auto leave = [&](std::uint32_t slot, std::int64_t generated) {
+    const auto lose = [&](std::uint32_t slot, std::int64_t generated) {
         generated_tokens_ += generated;
         --sequences_;
-        if (has_kv)
-            host_.moved(slot, generated);
-        else
-            host_.lost(slot, generated);
+        host_.lost(slot, generated);
     };
     for (auto& [r, sequence] : group.joining)
-        leave(sequence.entry.slot, 0);
+        lose(sequence.entry.slot, 0);
     group.joining.clear();
+    group.leaving.clear();
     for (Rank& rank : group.ranks) {
-        for (const Sequence& sequence : rank.running) {
-            const double part = (rank.clock - sequence.begin) / (sequence.end - sequence.begin) *
-                                static_cast<double>(sequence.entry.left_tokens);
-            leave(sequence.entry.slot, std::clamp<std::int64_t>(static_cast<std::int64_t>(part), 0,
-                                                                sequence.entry.left_tokens - 1));
-        }
+        for (const Sequence& sequence : rank.running)
+            lose(sequence.entry.slot, generated_by(rank, sequence));
         rank.running.clear();
         rank.clock = rank.base_kv = 0;
         rank.promised = rank.promised_kv = rank.used_blocks = rank.growth_tokens = 0;
@@ -360,7 +368,7 @@ void DecodeSide::break_down(std::size_t index) {
     Group& group = groups_[index];
     close_span(group);
     group.mode = Mode::broken;
-    empty(index, false);
+    empty(index);
     report(index, true);
 }
 
@@ -380,26 +388,11 @@ void DecodeSide::drain(std::size_t index) {
     balancer_.set_draining(index, true);
 }
 
-std::int64_t DecodeSide::sequences_of(std::size_t index) const {
-    const Group& group = groups_[index];
-    auto sum = static_cast<std::int64_t>(group.joining.size());
-    for (const Rank& rank : group.ranks)
-        sum += static_cast<std::int64_t>(rank.running.size());
-    return sum;
-}
-
-bool DecodeSide::is_empty(std::size_t index) const {
-    const Group& group = groups_[index];
-    for (const Rank& rank : group.ranks)
-        if (rank.promised > 0) return false;
-    return sequences_of(index) == 0;
-}
-
 void DecodeSide::stop(std::size_t index) {
     Group& group = groups_[index];
     close_span(group);
     group.mode = Mode::off;
-    empty(index, true);
+    empty(index);
     report(index, true);
 }
 

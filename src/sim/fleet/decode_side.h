@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "policy/decode_balancer.h"
+#include "policy/fleet_drain.h"
 #include "sim/event_queue.h"
 #include "sim/fleet/fleet_config.h"
 #include "sim/fleet/fleet_result.h"
@@ -45,6 +46,8 @@ class DecodeSide {
         virtual void lost(std::uint32_t slot, std::int64_t generated) = 0;
         // The same, but its KV is there and goes along to another group.
         virtual void moved(std::uint32_t slot, std::int64_t generated) = 0;
+        // Was told to leave the group, and had ended by the time it would have.
+        virtual void stayed(std::uint32_t slot, std::size_t group) = 0;
     };
     DecodeSide(const DecodeSideConfig& config, std::uint64_t seed, EventQueue& events, Host& host);
 
@@ -60,11 +63,19 @@ class DecodeSide {
     void break_down(std::size_t group);
     void start(std::size_t group);  // behind a repair, or from nothing
     void drain(std::size_t group);  // nothing new comes
-    bool is_empty(std::size_t group) const;
-    // Moves away what it has; its cards count no more.
+    // What it decodes, or will from its next step on.
+    void list(std::size_t group, std::vector<DrainSequence>* out) const;
+    std::int64_t arriving(std::size_t group) const;  // placed, and not here yet
+    // Do the other working groups have the slots and blocks for what is here?
+    bool has_room_elsewhere(std::size_t group) const;
+    double step_us(std::size_t group) const;  // of the step in work, or the last
+    // At the end of the step in work it goes, with its KV.
+    void leave(std::size_t group, std::uint32_t slot);
+    // Of a promise: it will not be adopted.
+    void withdraw(const DecodeSeat& seat, const DecodeEntry& entry);
+    // Loses what it still has; its cards count no more.
     void stop(std::size_t group);
     void prepare(std::size_t group);  // its cards are there again and do nothing until it starts
-    std::int64_t sequences_of(std::size_t group) const;
 
     bool is_up(std::size_t group) const { return groups_[group].is_up(); }
     // The slowest expert rank over their mean, of steps from now on.
@@ -110,6 +121,7 @@ class DecodeSide {
     struct Group {
         std::vector<Rank> ranks;
         std::vector<std::pair<std::size_t, Sequence>> joining;
+        std::vector<std::uint32_t> leaving;                 // slots, in the order in which they go
         std::deque<std::vector<DecodeRankReport>> reports;  // oldest first
         SimRandom noise;
         std::uint32_t epoch = 1;
@@ -135,11 +147,14 @@ class DecodeSide {
     void begin_step(std::size_t group);
     void advance(Rank& rank);
     void finish(Rank& rank);
+    static void order_ends(Rank& rank);  // behind a change in the middle
     void count_step(Group& group, SimTime duration_ns);
     void report(std::size_t group, bool is_now);
     DecodeRankReport report_of(const Group& group, const Rank& rank) const;
     void close_span(Group& group);
-    void empty(std::size_t group, bool has_kv);
+    void empty(std::size_t group);
+    void send_off(std::size_t group);
+    static std::int64_t generated_by(const Rank& rank, const Sequence& sequence);
     double kv_of(const Rank& rank) const;
 
     DecodeSideConfig config_;

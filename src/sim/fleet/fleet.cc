@@ -8,13 +8,13 @@
 #include <utility>
 
 #include "base/check.h"
-#include "sim/fleet/bound.h"
-#include "sim/fleet/decode_side.h"
+#include "sim/fleet/drain_side.h"
 #include "sim/fleet/expert_side.h"
 #include "sim/fleet/kv_model.h"
 #include "sim/fleet/lifecycle.h"
-#include "sim/fleet/prefill_side.h"
+#include "sim/fleet/request.h"
 #include "sim/fleet/slot_table.h"
+#include "sim/fleet/traffics.h"
 #include "sim/fleet/workload.h"
 
 namespace fathom {
@@ -28,56 +28,20 @@ constexpr std::size_t kPrefetch = 8;  // requests ahead
 constexpr int kSamples = 240;
 constexpr double kFirstOutputGuess = 400;  // until requests have ended
 
-struct RequestState {
-    std::int64_t hit_tokens = 0;
-    PrefillWork work;
-    std::uint64_t serial = 0;
-    std::uint32_t attempt = 0;
-    bool in_use = false, is_counted = false, is_redone = false, has_first_token = false;
-    bool is_granted = false;
-    // Its KV lies on a decode rank that it leaves, not with prefill.
-    std::int64_t leaves_rank = -1;  // over all groups
-    SimTime left_ns = 0;
-    std::int64_t first_input_tokens = 0, output_tokens = 0;  // as they came
-    SimTime arrived_ns = 0, granted_ns = 0, first_token_ns = 0;
-    std::uint32_t engine = 0, rank = 0;  // of prefill
-    std::int64_t blocks = 0;
-    DecodeSeat seat;
-    DecodeEntry entry;
-    std::uint32_t group_epoch = 0;
-    bool is_placed = false;
-    double owed_us = 0;              // predicted prefill, until it is done or given up
-    bool is_short_draining = false;  // a short chat on a group that drains
-};
-struct Request : RequestState {
-    Arrival arrival;  // after a breakdown with what was generated as part of the prompt
-};
-constexpr RequestState kNewRequest;
-
-// A short chat's answer (serving.md 4.6): most of chat's end far below.
-constexpr std::int64_t kShortOutputTokens = 1'024;
-
-// Requests come from one of the two.
-struct Traffics {
-    std::unique_ptr<Workload> open;
-    std::unique_ptr<Clients> clients;
-    WorkloadMeans means;
-    double rate = 0;
-};
-double written_tokens_s(const Traffics& traffics) {
-    const WorkloadMeans& means = traffics.means;
-    return traffics.rate * (means.input_tokens - means.hit_tokens + means.output_tokens);
-}
-
-class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifecycle::Host {
+class Fleet : private PrefillSide::Host,
+              private DecodeSide::Host,
+              private DrainSide::Host,
+              private Lifecycle::Host {
   public:
     Fleet(const FleetConfig& config, Traffics traffics)
         : config_(config),
           workload_(std::move(traffics.open)),
           clients_(std::move(traffics.clients)),
-          kv_(config, written_tokens_s(traffics) * static_cast<double>(config.network.token_bytes)),
+          kv_(config,
+              traffics.written_tokens_s() * static_cast<double>(config.network.token_bytes)),
           prefill_(config.prefill, config.seed, events_, *this),
           decode_(config.decode, config.seed, events_, *this),
+          drains_(config, events_, prefill_, decode_, *this),
           lifecycle_(config, events_, *this),
           end_ns_(static_cast<SimTime>(config.duration_s * 1e9)),
           given_up_ns_(20 * end_ns_ + SimTime{24} * 3600 * 1'000'000'000),
@@ -182,7 +146,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     void handle_unit(const SimEvent& event) {
         switch (static_cast<FleetEvent>(event.kind)) {
             case FleetEvent::break_down:
-                lifecycle_.on_break(event.subject);
+                lifecycle_.on_break(event.subject, event.detail);
                 return;
             case FleetEvent::repair:
                 lifecycle_.on_repair(event.subject, event.detail);
@@ -230,6 +194,8 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     // A client that was refused comes again; its request counts anew.
     void refuse(std::uint32_t slot) {
         const std::int64_t client = requests_[slot].arrival.client;
+        // Of a resumed one: what it generated before.
+        abandoned_tokens_ += requests_[slot].output_tokens - requests_[slot].arrival.output_tokens;
         free_slot(slot);
         if (client < 0) return;
         ++result_.totals.retried;
@@ -293,7 +259,8 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
 
     void admit(std::uint32_t slot) {
         Request& request = requests_[slot];
-        const PoolHit hit = kv_.look_up(request.arrival);
+        PoolHit hit = kv_.look_up(request.arrival);
+        if (request.is_resumed) hit.is_window_found = false;  // it was where it decoded
         request.hit_tokens = hit.tokens;
         request.work = prefill_work(request.arrival.input_tokens, hit.tokens, hit.is_window_found);
         const PrefillAdmission admission =
@@ -314,19 +281,9 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
                 request.work.context, request.work.tokens, true);
         admitted_us_ += request.owed_us;
         owed_us_ += request.owed_us;
-        count_admitted(result_.totals, request, hit);
-        if (request.is_counted) count_admitted(result_.counted, request, hit);
+        count_admitted(request, hit, result_.totals);
+        if (request.is_counted) count_admitted(request, hit, result_.counted);
         if (admission.shed_id) close(*admission.shed_id);
-    }
-
-    static void count_admitted(FleetTotals& totals, const Request& request, const PoolHit& hit) {
-        const std::int64_t computed = request.work.tokens;
-        totals.input_tokens += request.arrival.input_tokens;
-        totals.hit_tokens += hit.tokens;
-        totals.replayed_tokens += computed - (request.arrival.input_tokens - hit.tokens);
-        totals.window_wanted += hit.tokens > 0 ? 1 : 0;
-        totals.window_hits += hit.is_window_found ? 1 : 0;
-        totals.computed_tokens += computed;
     }
 
     void close(std::uint64_t id) {
@@ -357,7 +314,8 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     void granted(const PrefillGrant& grant) override {
         Request& request = requests_[slot_of(grant.id)];
         if (!std::exchange(request.is_granted, true)) request.granted_ns = now_ns();
-        if (grant.attempt > 1) request.is_redone = true;
+        if (grant.attempt > 1 && !std::exchange(request.is_unspoilt, false))
+            request.is_redone = true;
     }
 
     void prefilled(std::uint64_t id, std::size_t engine, std::size_t rank,
@@ -368,18 +326,32 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         request.rank = static_cast<std::uint32_t>(rank);
         request.blocks = blocks;
         settle(request);
+        if (request.is_resumed) count_gap(request);
         if (!request.has_first_token) {
             request.has_first_token = true;
             request.first_token_ns = now_ns();
             if (request.is_counted) count_first_token(request);
         }
         if (request.arrival.output_tokens <= 1) {
-            prefill_.release(engine, rank, blocks);
+            release_prompt(request);
             finish_request(slot);
             return;
         }
         to_place_.push_back(slot);
         schedule_place();
+    }
+
+    void release_prompt(Request& request) {
+        prefill_.release(request.engine, request.rank, std::exchange(request.blocks, 0));
+    }
+
+    void count_gap(Request& request) {
+        request.is_resumed = false;
+        result_.gap_ms.add(static_cast<double>(now_ns() - request.left_ns) / 1e6);
+        const std::int64_t tail = request.arrival.input_tokens - request.hit_tokens;
+        result_.replays_beyond_block += request.work.tokens > tail + 128 ? 1 : 0;
+        result_.recomputed_tokens_max =
+            std::max(result_.recomputed_tokens_max, request.work.tokens);
     }
 
     void count_first_token(const Request& request) {
@@ -451,8 +423,11 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
                          .growth_tokens = static_cast<std::int32_t>(std::lround(guess.p90))};
         decode_.promise(request.seat, request.entry);
         request.group_epoch = decode_.epoch(request.seat.group);
+        const std::size_t left_group = group_of_rank(request.leaves_rank);
+        const std::int64_t ahead =
+            request.leaves_rank >= 0 ? drains_.copied_tokens(left_group, slot) : 0;
         const std::int64_t bytes =
-            kv_.kv_bytes(arrival.input_tokens) + config_.network.bundle_bytes;
+            kv_.kv_bytes(arrival.input_tokens - ahead) + config_.network.bundle_bytes;
         result_.totals.handoff_bytes += bytes;
         if (request.is_counted) result_.counted.handoff_bytes += bytes;
         Link& port = rank_ports_[std::size_t{request.seat.group} *
@@ -461,32 +436,50 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         Link& from = request.leaves_rank >= 0
                          ? rank_ports_[static_cast<std::size_t>(request.leaves_rank)]
                          : engine_ports_[request.engine];
-        const SimTime there_ns = std::max(port.pass(now_ns(), bytes), from.pass(now_ns(), bytes));
+        SimTime there_ns = std::max(port.pass(now_ns(), bytes), from.pass(now_ns(), bytes));
+        if (ahead > 0) there_ns = std::max(there_ns, kv_.read(now_ns(), ahead, port));
         push(there_ns + kv_.latency_ns(), FleetEvent::adopt, slot, request.attempt);
     }
 
     void adopt(std::uint32_t slot, std::uint32_t attempt) {
         Request& request = requests_[slot];
         if (!request.in_use || request.attempt != attempt) return;
-        if (request.leaves_rank < 0)
-            prefill_.release(request.engine, request.rank, request.blocks);
-        else
-            result_.move_ms.add(static_cast<double>(now_ns() - request.left_ns) / 1e6);
-        request.leaves_rank = -1;
-        if (decode_.epoch(request.seat.group) != request.group_epoch) {
+        const bool is_gone = decode_.epoch(request.seat.group) != request.group_epoch;
+        if (request.leaves_rank >= 0) {
+            const std::size_t group = group_of_rank(request.leaves_rank);
+            if (is_gone && drains_.refused(group, slot)) return;  // its drain says what then
+            if (!is_gone && drains_.adopted(group, slot)) count_moved(request);
+        } else {
+            release_prompt(request);
+        }
+        if (is_gone) {
+            request.left_ns = now_ns();
             resume(slot, 0);
             return;
         }
+        request.leaves_rank = -1;
         decode_.adopt(request.seat, request.entry);
     }
 
+    void count_moved(const Request& request) {
+        result_.move_ms.add(static_cast<double>(now_ns() - request.left_ns) / 1e6);
+        ++result_.totals.moved;
+        if (request.is_counted) ++result_.counted.moved;
+    }
+    std::size_t group_of_rank(std::int64_t rank) const {
+        return static_cast<std::size_t>(rank / config_.decode.ranks);
+    }
+
     void decoded(std::uint32_t slot) override { finish_request(slot); }
-    void lost(std::uint32_t slot, std::int64_t generated) override { resume(slot, generated); }
+    void lost(std::uint32_t slot, std::int64_t generated) override {
+        requests_[slot].left_ns = now_ns();
+        resume(slot, generated);
+    }
+    void stayed(std::uint32_t slot, std::size_t group) override { drains_.stayed(group, slot); }
 
     void moved(std::uint32_t slot, std::int64_t generated) override {
         Request& request = requests_[slot];
-        ++result_.totals.moved;
-        if (request.is_counted) ++result_.counted.moved;
+        (void)drains_.stopped(request.seat.group, slot);
         request.is_short_draining = false;
         request.arrival.input_tokens += generated;
         request.arrival.output_tokens -= generated;
@@ -494,8 +487,41 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
                               static_cast<std::int64_t>(request.seat.rank);
         request.left_ns = now_ns();
         ++request.attempt;
+        request.is_placed = false;
         to_place_.push_back(slot);
         schedule_place();
+    }
+
+    SimTime copy_ahead(std::uint32_t slot, std::int64_t tokens) override {
+        const DecodeSeat& seat = requests_[slot].seat;
+        Link& port =
+            rank_ports_[std::size_t{seat.group} * static_cast<std::size_t>(config_.decode.ranks) +
+                        seat.rank];
+        return port.pass(now_ns(), kv_.kv_bytes(tokens)) + kv_.latency_ns();
+    }
+    // Its place elsewhere, if it has one, is free again.
+    void resume_moving(std::uint32_t slot) override {
+        const Request& request = requests_[slot];
+        if (!request.is_placed)
+            std::erase(to_place_, slot);
+        else if (decode_.epoch(request.seat.group) == request.group_epoch)
+            decode_.withdraw(request.seat, request.entry);
+        resume(slot, 0);
+    }
+    void handed_back(std::uint64_t id, std::int64_t left_tokens) override {
+        Request& request = requests_[slot_of(id)];
+        request.is_granted = false;
+        request.is_unspoilt = left_tokens == request.work.tokens;
+        spoilt_tokens_ += request.work.tokens - left_tokens;
+    }
+    void drop_finished(std::size_t engine) override {
+        for (std::uint32_t slot = 0; slot < requests_.size(); ++slot) {
+            Request& request = requests_[slot];
+            if (!request.in_use || request.blocks == 0 || request.engine != engine) continue;
+            request.left_ns = now_ns();
+            release_prompt(request);
+            resume_moving(slot);
+        }
     }
 
     // What was generated becomes part of the prompt; the pool has whole blocks of it.
@@ -505,7 +531,9 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         ++result_.totals.resumed;
         if (request.is_counted) ++result_.counted.resumed;
         settle(request);
-        request.is_short_draining = false;
+        request.is_short_draining = request.is_granted = false;
+        request.is_resumed = true;
+        request.leaves_rank = -1;
         arrival.time_ns = now_ns();
         if (arrival.block_tokens == 0) {
             arrival.gap_us = 0;
@@ -537,7 +565,8 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         if (request.is_counted) {
             ++result_.counted.finished;
             result_.counted.output_tokens += request.output_tokens;
-            count_finished(request);
+            for (RequestFigures* figures : figures_of(request))
+                count_finished(request, now_ns(), config_.slo, *figures);
         }
         interval_output_ += request.output_tokens;
         const std::int64_t client = request.arrival.client;
@@ -545,25 +574,6 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         if (client >= 0)
             push_call(static_cast<std::size_t>(client),
                       clients_->answered(static_cast<std::size_t>(client), now_ns()));
-    }
-
-    void count_finished(const Request& request) {
-        const double decode_ms = static_cast<double>(now_ns() - request.first_token_ns) / 1e6;
-        const double e2e_ms = static_cast<double>(now_ns() - request.arrived_ns) / 1e6;
-        const double ttft_ms =
-            static_cast<double>(request.first_token_ns - request.arrived_ns) / 1e6;
-        const double tpot_ms = request.output_tokens > 1
-                                   ? decode_ms / static_cast<double>(request.output_tokens - 1)
-                                   : 0;
-        const bool is_within =
-            ttft_ms <= 1000 * config_.slo.ttft_s[prefill_class(request.first_input_tokens)] &&
-            tpot_ms <= config_.slo.tpot_ms;
-        for (RequestFigures* figures : figures_of(request)) {
-            ++figures->finished;
-            figures->within_slo += is_within ? 1 : 0;
-            figures->e2e_ms.add(e2e_ms);
-            if (request.output_tokens > 1) figures->tpot_ms.add(tpot_ms);
-        }
     }
 
     // What the balancers are told of outputs to come is what came so far.
@@ -594,12 +604,12 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     void unit_ready(std::size_t unit) override {
         is_engine(unit) ? prefill_.start(unit) : decode_.start(group_of(unit));
     }
-    void unit_drains(std::size_t unit) override {
-        if (is_engine(unit)) {
-            prefill_.drain(unit);
-            return;
-        }
-        decode_.drain(group_of(unit));
+    double drain_wait_s(std::size_t unit) override {
+        return drains_.tick(unit) ? -1 : drains_.wait_s(unit);
+    }
+    bool unit_drains(std::size_t unit) override {
+        if (!drains_.begin(unit)) return false;
+        if (is_engine(unit)) return true;
         for (std::size_t slot = 0; slot < requests_.size(); ++slot) {
             Request& request = requests_[slot];
             const bool is_there = request.in_use && request.is_placed &&
@@ -609,12 +619,11 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
             if (!is_there || std::exchange(request.is_short_draining, true)) continue;
             ++result_.totals.short_chats;
         }
+        return true;
     }
     void unit_breaks(std::size_t unit) override {
         is_engine(unit) ? prefill_.break_down(unit) : decode_.break_down(group_of(unit));
-    }
-    bool is_unit_empty(std::size_t unit) const override {
-        return is_engine(unit) ? prefill_.is_empty(unit) : decode_.is_empty(group_of(unit));
+        drains_.broke(unit);
     }
     ScalingSignals scaling_signals() const override {
         return {.admitted_us = admitted_us_,
@@ -690,6 +699,10 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
         result_.prefill_decisions = prefill_.decision_hash();
         result_.decode_decisions = decode_.decision_hash();
         result_.fleet_decisions = lifecycle_.decision_hash();
+        if (drains_.has_drained())
+            result_.fleet_decisions =
+                Digest().add(result_.fleet_decisions).add(drains_.decision_hash()).value();
+        result_.drains = drains_.figures();
         result_.scaling = lifecycle_.figures();
         if (result_.rate == 0)
             result_.rate = static_cast<double>(totals.arrived) * 1e9 /
@@ -715,23 +728,25 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
                result_.prefill.sum_ns());
         expect("card-time of decode, and the sum of its parts", result_.decode.total_ns,
                result_.decode.sum_ns());
-        if (config_.failures.card_mtbf_h <= 0) {
+        if (config_.failures.card_mtbf_h <= 0 &&
+            (config_.failures.at_s <= 0 || config_.failures.engines == 0)) {
             std::int64_t queued = 0;
             for (std::size_t slot = 0; slot < requests_.size(); ++slot) {
                 const Request& request = requests_[slot];
                 if (request.in_use && !request.is_granted) queued += request.work.tokens;
             }
-            expect(
-                "tokens to compute, and computed + granted + queued + closed",
-                totals.computed_tokens,
-                prefill_.computed_tokens() + prefill_.pending_tokens() + queued + closed_tokens_);
+            expect("tokens to compute, and computed + granted + queued + closed",
+                   totals.computed_tokens,
+                   prefill_.computed_tokens() + prefill_.pending_tokens() + queued +
+                       closed_tokens_ - spoilt_tokens_);
         }
         if (totals.in_flight == 0) {
             expect("blocks in use on prefill engines when nothing is in flight, and none",
                    prefill_.used_blocks(), 0);
             expect("blocks in use on decode ranks when nothing is in flight, and none",
                    decode_.used_blocks(), 0);
-            expect("output tokens, and those of prefill + decode", totals.output_tokens,
+            expect("output tokens, and those of prefill + decode",
+                   totals.output_tokens + abandoned_tokens_,
                    decode_.generated_tokens() + totals.finished + resumed_first_tokens());
         }
     }
@@ -745,6 +760,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     KvModel kv_;
     PrefillSide prefill_;
     DecodeSide decode_;
+    DrainSide drains_;
     Lifecycle lifecycle_;
     std::unique_ptr<ExpertSide> experts_;  // null without a process of experts
     std::vector<Link> engine_ports_, rank_ports_;
@@ -757,6 +773,8 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
     std::vector<std::uint32_t> free_, to_place_;
     std::uint64_t serial_ = 0;
     std::int64_t in_flight_ = 0, closed_tokens_ = 0, calls_due_ = 0;
+    std::int64_t spoilt_tokens_ = 0;        // computed by engines that then drained
+    std::int64_t abandoned_tokens_ = 0;     // generated for requests that were refused later
     double admitted_us_ = 0, owed_us_ = 0;  // card-time
     std::array<OutputGuess, kTrafficKinds> outputs_;
     std::vector<DecodeRequest> batch_;
@@ -774,24 +792,7 @@ class Fleet : private PrefillSide::Host, private DecodeSide::Host, private Lifec
 
 Result<FleetResult> run_fleet(const FleetConfig& config, const FleetHooks& hooks) {
     FATHOM_RETURN_IF_ERROR(check_fleet(config));
-    Traffics traffics;
-    if (config.workload.source == WorkloadSource::trace) {
-        FATHOM_ASSIGN(traffics.open, open_trace_workload(config.workload, config.seed));
-    } else {
-        std::vector<SessionCall> book =
-            write_session_book(config.workload, config.seed, kSessionBookCalls);
-        traffics.means = session_means(book, config.pool);
-        if (config.workload.source == WorkloadSource::clients) {
-            traffics.clients =
-                std::make_unique<Clients>(config.workload, config.seed, std::move(book));
-        } else {
-            const double bound = bound_rates(config, book).both();
-            traffics.rate =
-                config.workload.rate > 0 ? config.workload.rate : config.workload.load * bound;
-            traffics.open =
-                make_session_workload(config.workload, config.seed, std::move(book), traffics.rate);
-        }
-    }
+    FATHOM_ASSIGN(Traffics traffics, open_traffics(config));
     const auto fleet = std::make_unique<Fleet>(config, std::move(traffics));
     return fleet->run(hooks);
 }

@@ -132,13 +132,18 @@ struct SloConfig {
 struct FailureConfig {
     double card_mtbf_h = 0;  // of a card; 0: none
     double repair_s = 300;
+    // Beside these, so many engines and groups at one time; 0: none.
+    double at_s = 0;
+    std::int64_t groups = 1, engines = 0;
 };
 
-// One planned drain.
+// One planned drain. The times are of every drain, also the autoscaler's.
 struct DrainConfig {
     double at_s = 0;  // 0: none
     std::int64_t groups = 1, engines = 0;
-    double grace_s = 60;  // of every drain, also the autoscaler's
+    double grace_s = 60;
+    double adopt_s = 10;     // behind it, until what nobody adopted is resumed
+    bool is_forced = false;  // also without room elsewhere
 };
 
 // `prefill.engines` and `decode.groups` are then the most that there can be.

@@ -80,6 +80,14 @@ struct ScalingFigures {
     std::array<int, 2> turns{};  // of prefill and decode, from growing to shrinking or back
 };
 
+// Of all drains (policy/fleet_drain.h).
+struct DrainFigures {
+    std::int64_t begun = 0, refused = 0;
+    std::int64_t copied_ahead = 0, adopted = 0, resumed = 0, handed_back = 0;
+    std::int64_t long_pauses = 0;  // beyond the larger of 200 ms and two steps
+    LogHistogram moves_ms;         // of a drain, from the freeze to the last adoption or its end
+};
+
 struct FleetTotals {
     std::int64_t events = 0;
     // Requests: arrived = rejected + closed + finished + in flight at the end.
@@ -87,7 +95,7 @@ struct FleetTotals {
     // Tokens of accepted prompts: accepted = hit + computed + not yet computed − replayed − redone.
     std::int64_t input_tokens = 0, hit_tokens = 0, output_tokens = 0;
     std::int64_t computed_tokens = 0, replayed_tokens = 0, redone_tokens = 0;
-    std::int64_t moved = 0;    // sequences from one decode group to another, with their KV
+    std::int64_t moved = 0;    // adopted by another decode group, with their KV
     std::int64_t retried = 0;  // by clients that were refused
     // Chats with answers of at most 1,024 tokens on decode groups that began to drain, and those of
     // them that ended there within the grace.
@@ -118,7 +126,13 @@ struct FleetResult {
     std::array<RequestFigures, kTrafficKinds> by_traffic;
     RequestFigures all;
     LogHistogram move_ms;  // from leaving a group to arriving in another
+    // Of those that were resumed: from when they lost their group to the next token; the most
+    // tokens that were computed for one until it had that; and how many needed more than what lies
+    // behind their last whole block and 128 tokens.
+    LogHistogram gap_ms;
+    std::int64_t recomputed_tokens_max = 0, replays_beyond_block = 0;
     ScalingFigures scaling;
+    DrainFigures drains;
     std::array<ExpertFigures, kExpertRoles> experts;  // prefill, decode; only with a process
     std::vector<FleetSample> series;
     std::uint64_t prefill_decisions = 0, decode_decisions = 0, fleet_decisions = 0;  // hashes

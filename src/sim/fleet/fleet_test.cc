@@ -78,7 +78,15 @@ TEST(Fleet, ConservesRequestsTokensBlocksAndTimeWhateverItIs) {
             config.workload.clients_begin_s = 5;
         }
         if (*rc::gen::arbitrary<bool>())
-            config.drain = {.at_s = 8, .groups = 1, .engines = 1, .grace_s = 1};
+            config.drain = {.at_s = 8,
+                            .groups = 1,
+                            .engines = 1,
+                            .grace_s = *rc::gen::inRange(0, 3) * 0.5,
+                            .adopt_s = *rc::gen::inRange(0, 3) * 0.01,
+                            .is_forced = *rc::gen::arbitrary<bool>()};
+        if (*rc::gen::arbitrary<bool>())
+            config.failures = {.repair_s = 2, .at_s = 8 + *rc::gen::inRange(0, 4) * 0.4};
+        config.network.link_gbit_s = *rc::gen::element(400.0, 0.5);
         config.scaling.is_enabled = *rc::gen::arbitrary<bool>();
         config.scaling.start_s = 2;
         const auto result = run_fleet(config);
@@ -110,6 +118,53 @@ TEST(Fleet, HandsOverWhatADrainingGroupStillRuns) {
     EXPECT_GT(result.totals.short_chats, 0);
     EXPECT_LE(result.totals.short_chats_ended, result.totals.short_chats);
     EXPECT_EQ(result.totals.resumed, 0);
+    EXPECT_EQ(result.totals.finished, result.totals.arrived);
+}
+
+// Links so slow that few sequences arrive in time, and an engine that may finish nothing.
+TEST(Fleet, ResumesWhatNobodyAdoptedInTimeAndLosesNoToken) {
+    FleetConfig config = small_fleet();
+    config.decode.groups = 3;
+    config.prefill.engines = 3;
+    config.network.link_gbit_s = 1;
+    config.drain = {.at_s = 30, .groups = 1, .engines = 1, .grace_s = 0.1, .adopt_s = 0.05};
+    const FleetResult result = run(config);
+    EXPECT_GT(result.drains.copied_ahead, 0);
+    EXPECT_GT(result.drains.resumed, 0);
+    EXPECT_GT(result.drains.handed_back, 0);
+    EXPECT_EQ(result.drains.adopted, result.totals.moved);
+    EXPECT_LE(result.drains.resumed, result.totals.resumed);  // beside those on their way there
+    EXPECT_EQ(result.gap_ms.count(), result.totals.resumed);
+    EXPECT_EQ(result.totals.finished, result.totals.arrived);
+}
+
+TEST(Fleet, RefusesADrainWithoutRoomElsewhereUnlessForced) {
+    FleetConfig config = small_fleet();
+    config.decode.groups = 2;
+    config.prefill.engines = 2;
+    config.decode.sequences_max = 4;
+    config.drain = {.at_s = 30, .groups = 1, .grace_s = 1, .adopt_s = 1};
+    const FleetResult refused = run(config);
+    EXPECT_EQ(refused.drains.refused, 1);
+    EXPECT_EQ(refused.scaling.drains, 0);
+    config.drain.is_forced = true;
+    const FleetResult forced = run(config);
+    EXPECT_EQ(forced.drains.refused, 0);
+    EXPECT_EQ(forced.scaling.drains, 1);
+    EXPECT_EQ(forced.totals.finished, forced.totals.arrived);
+}
+
+TEST(Fleet, ResumesTheSequencesOfAGroupThatDies) {
+    FleetConfig config = small_fleet();
+    config.decode.groups = 3;
+    config.prefill.engines = 3;
+    config.failures = {.repair_s = 10, .at_s = 30};
+    const FleetResult result = run(config);
+    EXPECT_GT(result.totals.resumed, 0);
+    EXPECT_EQ(result.gap_ms.count(), result.totals.resumed);
+    // The tail, the window's block, and one more where these are less than what the decoder half
+    // keeps.
+    EXPECT_LE(result.recomputed_tokens_max, kDecoderTailTokens + 127);
     EXPECT_EQ(result.totals.finished, result.totals.arrived);
 }
 

@@ -8,7 +8,7 @@
 namespace fathom {
 namespace {
 
-constexpr double kPlanS = 1, kDrainCheckS = 0.5;
+constexpr double kPlanS = 1;
 // In which a queue shall be gone: what waits is demand as well, else a role that once fell behind
 // would be kept just large enough for what comes, and stay behind. The planner's time of growing.
 constexpr double kCatchUpS = 10;
@@ -43,7 +43,22 @@ Status Lifecycle::begin() {
     if (config_.drain.at_s > 0) push_after(config_.drain.at_s, FleetEvent::drain_begin, 0);
     for (std::size_t unit = 0; unit < units_.size(); ++unit)
         plan_failure(unit);
+    plan_breaks();
     return {};
+}
+
+// The first ones: those that a fleet has from its start.
+void Lifecycle::plan_breaks() {
+    if (config_.failures.at_s <= 0) return;
+    const auto some = [&](FleetRole role, std::int64_t wanted) {
+        const std::size_t end =
+            std::min(end_of(role),
+                     begin_of(role) + static_cast<std::size_t>(std::max<std::int64_t>(0, wanted)));
+        for (std::size_t unit = begin_of(role); unit < end; ++unit)
+            push_after(config_.failures.at_s, FleetEvent::break_down, unit, kPlanned);
+    };
+    some(FleetRole::prefill, config_.failures.engines);
+    some(FleetRole::decode, config_.failures.groups);
 }
 
 std::size_t Lifecycle::begin_of(FleetRole role) const {
@@ -85,8 +100,8 @@ void Lifecycle::plan_failure(std::size_t unit) {
 }
 
 // The next failure is planned whatever the unit does now; one that is off has nothing to break.
-void Lifecycle::on_break(std::size_t unit) {
-    plan_failure(unit);
+void Lifecycle::on_break(std::size_t unit, std::uint32_t detail) {
+    if (detail != kPlanned) plan_failure(unit);
     const State state = units_[unit].state;
     if (state != State::ready && state != State::draining) return;
     host_.unit_breaks(unit);
@@ -115,11 +130,12 @@ void Lifecycle::on_started(std::size_t unit, std::uint32_t turn) {
     host_.unit_ready(unit);
 }
 
-void Lifecycle::drain(std::size_t unit) {
+bool Lifecycle::drain(std::size_t unit) {
+    if (!host_.unit_drains(unit)) return false;
     turn_to(unit, State::draining);
-    host_.unit_drains(unit);
     ++figures_.drains;
-    push_after(kDrainCheckS, FleetEvent::drain_check, unit, units_[unit].turn);
+    on_drain_check(unit, units_[unit].turn);
+    return true;
 }
 
 void Lifecycle::on_drain_begin() {
@@ -128,7 +144,7 @@ void Lifecycle::on_drain_begin() {
         wanted = std::min(wanted, ready(role) - 1);
         for (std::size_t unit = end_of(role); wanted > 0 && unit-- > begin_of(role);) {
             if (units_[unit].state != State::ready) continue;
-            drain(unit);
+            if (!drain(unit)) return;
             --wanted;
         }
     };
@@ -137,13 +153,10 @@ void Lifecycle::on_drain_begin() {
 }
 
 void Lifecycle::on_drain_check(std::size_t unit, std::uint32_t turn) {
-    Unit& what = units_[unit];
-    if (what.turn != turn) return;
-    const double grace_ns = config_.drain.grace_s * 1e9;
-    const bool is_over =
-        !is_engine(unit) && static_cast<double>(events_.now_ns() - what.since_ns) >= grace_ns;
-    if (!is_over && !host_.is_unit_empty(unit)) {
-        push_after(kDrainCheckS, FleetEvent::drain_check, unit, turn);
+    if (units_[unit].turn != turn) return;
+    const double wait_s = host_.drain_wait_s(unit);
+    if (wait_s >= 0) {
+        push_after(wait_s, FleetEvent::drain_check, unit, turn);
         return;
     }
     turn_to(unit, State::off);
@@ -233,7 +246,7 @@ void Lifecycle::carry_out(FleetRole role, const RoleDecision& decision) {
     left = decision.drain;
     for (std::size_t unit = end_of(role); left > 0 && unit-- > begin_of(role);) {
         if (units_[unit].state != State::ready) continue;
-        drain(unit);
+        if (!drain(unit)) return;
         --left;
     }
 }

@@ -5,8 +5,7 @@
 //   off ──start──▶ starting ──start_s──▶ ready ──drain──▶ draining ──▶ off
 //                                          └──breaks──▶ broken ──repair_s──▶ ready
 //
-// A draining engine pulls nothing and goes when it is empty. A draining group gets nothing new;
-// when its grace is over, what still runs there is handed over to others with its KV, all at once.
+// How a unit drains is told in drain_side.h.
 #pragma once
 
 #include <array>
@@ -41,9 +40,10 @@ class Lifecycle {
         virtual void unit_off(std::size_t unit) = 0;       // from the start
         virtual void unit_starting(std::size_t unit) = 0;  // its cards are there and do nothing
         virtual void unit_ready(std::size_t unit) = 0;
-        virtual void unit_drains(std::size_t unit) = 0;
-        virtual bool is_unit_empty(std::size_t unit) const = 0;
-        virtual void unit_stops(std::size_t unit) = 0;  // hands over what it still has
+        virtual bool unit_drains(std::size_t unit) = 0;  // false: it may not (drain_side.h)
+        // How long until somebody must look again; below 0: it has drained.
+        virtual double drain_wait_s(std::size_t unit) = 0;
+        virtual void unit_stops(std::size_t unit) = 0;
         virtual void unit_breaks(std::size_t unit) = 0;
         virtual ScalingSignals scaling_signals() const = 0;
     };
@@ -51,7 +51,8 @@ class Lifecycle {
 
     // Before the first event: units that do not run from the start, plans of everything else.
     Status begin();
-    void on_break(std::size_t unit);
+    // detail: kPlanned of the one breakdown that the configuration plans.
+    void on_break(std::size_t unit, std::uint32_t detail);
     void on_repair(std::size_t unit, std::uint32_t turn);
     void on_started(std::size_t unit, std::uint32_t turn);
     void on_drain_begin();
@@ -64,6 +65,7 @@ class Lifecycle {
 
   private:
     enum class State : std::uint8_t { off, starting, ready, draining, broken };
+    static constexpr std::uint32_t kPlanned = 1;
     struct Unit {
         State state = State::ready;
         std::uint32_t turn = 0;  // grows with each change: late events are told by it
@@ -82,7 +84,8 @@ class Lifecycle {
     void turn_to(std::size_t unit, State state);
     void plan_failure(std::size_t unit);
     void start(std::size_t unit);
-    void drain(std::size_t unit);
+    bool drain(std::size_t unit);
+    void plan_breaks();
     Status make_planner();
     FleetState planner_state(const ScalingSignals& now);
     void carry_out(FleetRole role, const RoleDecision& decision);

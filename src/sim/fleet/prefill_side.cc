@@ -48,10 +48,14 @@ void PrefillSide::set_moe_balance(double balance) {
 
 PrefillAdmission PrefillSide::admit(const PrefillRequest& request) {
     const PrefillAdmission admission = balancer_.admit(request, now_us());
-    if (!admission.is_accepted) return admission;
-    // Idle engines wait with an open pull: the nearest class first, then those of longer ones.
+    if (admission.is_accepted) ask_idle(prefill_class(request.total_tokens));
+    return admission;
+}
+
+// Idle engines wait with an open pull: the nearest class first, then those of longer ones.
+void PrefillSide::ask_idle(std::size_t length_class) {
     int tries = 0;
-    for (std::size_t k = prefill_class(request.total_tokens); k < kPrefillClasses; ++k) {
+    for (std::size_t k = length_class; k < kPrefillClasses; ++k) {
         while (!idle_[k].empty() && tries < kWakesMax) {
             const std::size_t engine = idle_[k].front();
             idle_[k].pop_front();
@@ -59,11 +63,10 @@ PrefillAdmission PrefillSide::admit(const PrefillRequest& request) {
             if (engines_[engine].is_stepping || !is_up(engines_[engine])) continue;
             ++tries;
             wake(engine);
-            if (!engines_[engine].is_listed_idle) return admission;
+            if (!engines_[engine].is_listed_idle) return;
             // It found nothing that it may take, and stands at the end of the line again.
         }
     }
-    return admission;
 }
 
 void PrefillSide::list_idle(std::size_t engine) {
@@ -315,13 +318,16 @@ void PrefillSide::release(std::size_t engine, std::size_t rank, std::int64_t blo
                      static_cast<std::uint32_t>(engine), engines_[engine].epoch);
 }
 
+// What the step in work computed is lost, and the time with it.
+void PrefillSide::drop_step(Engine& engine) {
+    if (!engine.is_stepping) return;
+    engine.idle_kind = CardTime::redone;
+    engine.is_stepping = false;
+}
+
 void PrefillSide::break_down(std::size_t index) {
     Engine& engine = engines_[index];
-    if (engine.is_stepping) {
-        // What it computed is lost, and the time with it.
-        engine.idle_kind = CardTime::redone;
-        engine.is_stepping = false;
-    }
+    drop_step(engine);
     close_span(engine);
     engine.mode = Mode::broken;
     balancer_.lose(index, now_us());
@@ -352,17 +358,16 @@ void PrefillSide::drain(std::size_t index) {
     Engine& engine = engines_[index];
     if (!engine.is_stepping) close_span(engine);
     engine.mode = Mode::drains;
-}
-
-bool PrefillSide::is_empty(std::size_t index) const {
-    for (const Rank& rank : engines_[index].ranks)
-        if (rank.free_blocks != config_.blocks_per_rank) return false;
-    return !engines_[index].is_stepping;
+    engine.is_listed_idle = false;
+    for (auto& idle : idle_)
+        std::erase(idle, index);
 }
 
 void PrefillSide::stop(std::size_t index) {
     Engine& engine = engines_[index];
-    FATHOM_CHECK(is_empty(index));
+    for (const Rank& rank : engine.ranks)
+        FATHOM_CHECK(rank.free_blocks == config_.blocks_per_rank);
+    FATHOM_CHECK(!engine.is_stepping);
     close_span(engine);
     engine.mode = Mode::off;
     balancer_.lose(index, now_us());

@@ -12,6 +12,7 @@
 #include <deque>
 #include <vector>
 
+#include "policy/fleet_drain.h"
 #include "policy/prefill_balancer.h"
 #include "sim/event_queue.h"
 #include "sim/fleet/fleet_config.h"
@@ -48,9 +49,13 @@ class PrefillSide {
     void break_down(std::size_t engine);
     // Ready to work: behind a repair, or a start.
     void start(std::size_t engine);
-    // It pulls nothing more; empty when nothing is granted and nothing held.
-    void drain(std::size_t engine);
-    bool is_empty(std::size_t engine) const;
+    void drain(std::size_t engine);  // it pulls nothing more
+    // Its prompts, by request: started once a token of it is being computed.
+    void list(std::size_t engine, std::vector<DrainSequence>* out) const;
+    std::int64_t ranks_holding(std::size_t engine) const;  // prompts that decode has not taken
+    bool has_room_elsewhere(std::size_t engine) const;     // there is another that works
+    // Into its queue again; what was computed of it is lost. Returns the tokens that were not.
+    std::int64_t hand_back(std::size_t engine, std::uint64_t id);
     // Gone: its cards count no more. An empty engine, or one that never ran.
     void stop(std::size_t engine);
     // Its cards are there again and do nothing until it starts.
@@ -119,6 +124,8 @@ class PrefillSide {
         return engine.mode == Mode::works || engine.mode == Mode::drains;
     }
     void wake(std::size_t engine);
+    void ask_idle(std::size_t length_class);
+    void drop_step(Engine& engine);
     SimTime now_ns() const { return events_.now_ns(); }
     std::int64_t now_us() const { return events_.now_ns() / 1000; }
 
