@@ -84,10 +84,6 @@ class Fleet : private PrefillSide::Host,
     }
 
   private:
-    struct OutputGuess {
-        double mean = 0, p90 = 0;
-    };
-
     // Where the counters that the sides keep stood when counting began.
     struct Marks {
         std::int64_t prefill_step_ns = 0, decode_step_ns = 0;
@@ -555,7 +551,7 @@ class Fleet : private PrefillSide::Host,
         if (request.is_short_draining) ++result_.totals.short_chats_ended;
         result_.totals.output_tokens += request.output_tokens;
         result_.totals.pool_written_bytes += written;
-        learn_output(request);
+        outputs_[static_cast<std::size_t>(request.arrival.traffic)].learn(request.output_tokens);
         if (has_warmed_up_) {
             result_.served.input_tokens += request.first_input_tokens;
             result_.served.hit_tokens += std::min(request.hit_tokens, request.first_input_tokens);
@@ -574,16 +570,6 @@ class Fleet : private PrefillSide::Host,
         if (client >= 0)
             push_call(static_cast<std::size_t>(client),
                       clients_->answered(static_cast<std::size_t>(client), now_ns()));
-    }
-
-    // What the balancers are told of outputs to come is what came so far.
-    void learn_output(const Request& request) {
-        OutputGuess& guess = outputs_[static_cast<std::size_t>(request.arrival.traffic)];
-        const auto output = static_cast<double>(request.output_tokens);
-        constexpr double kStep = 0.002;
-        guess.mean += kStep * (output - guess.mean);
-        guess.p90 += kStep * guess.mean * (output > guess.p90 ? 0.9 : -0.1);
-        guess.p90 = std::max(guess.p90, guess.mean);
     }
 
     // --- units that come and go

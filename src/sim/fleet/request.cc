@@ -1,6 +1,16 @@
 #include "sim/fleet/request.h"
 
+#include <algorithm>
+
 namespace fathom {
+
+void OutputGuess::learn(std::int64_t output_tokens) {
+    constexpr double kStep = 0.002;
+    const auto output = static_cast<double>(output_tokens);
+    mean += kStep * (output - mean);
+    p90 += kStep * mean * (output > p90 ? 0.9 : -0.1);
+    p90 = std::max(p90, mean);
+}
 
 void count_admitted(const Request& request, const PoolHit& hit, FleetTotals& totals) {
     const std::int64_t computed = request.work.tokens;

@@ -41,6 +41,12 @@ inline constexpr RequestState kNewRequest;
 // A short chat's answer (serving.md 4.6): most of chat's end far below.
 inline constexpr std::int64_t kShortOutputTokens = 1'024;
 
+// What the balancers are told of outputs to come is what came so far.
+struct OutputGuess {
+    double mean = 0, p90 = 0;
+    void learn(std::int64_t output_tokens);
+};
+
 void count_admitted(const Request& request, const PoolHit& hit, FleetTotals& totals);
 void count_finished(const Request& request, SimTime now_ns, const SloConfig& slo,
                     RequestFigures& figures);
