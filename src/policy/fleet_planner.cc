@@ -11,9 +11,10 @@ namespace {
 
 constexpr std::int64_t kSecondUs = 1'000'000;
 constexpr std::int64_t kEwmaUs = 30 * kSecondUs, kRecentUs = 10 * kSecondUs;
-constexpr std::int64_t kWindowUs = 300 * kSecondUs;
+constexpr std::int64_t kHitWindowUs = 300 * kSecondUs;
 constexpr std::int64_t kEnginesMax = 1'000'000;
-constexpr std::size_t kSamplesMax = 400;
+constexpr std::int64_t kWindowMaxUs = 3600 * kSecondUs;
+constexpr std::size_t kSamplesMax = 3700;
 
 double clean(double value) {
     return value > 0 && std::isfinite(value) ? value : 0;
@@ -59,11 +60,17 @@ Result<FleetPlanner> FleetPlanner::make(const FleetRules& rules) {
                                     role.engines_min, role.engines_max, kEnginesMax);
         if (role.cards < 1 || role.cards > kEnginesMax)
             return invalid_argument("cards: {}, expected 1 to {}", role.cards, kEnginesMax);
+        if (!(role.load_share >= 0 && role.load_share < 1))
+            return invalid_argument("load_share: {}, expected at least 0, below 1",
+                                    role.load_share);
     }
     if (rules.grow_cooldown_us < 0 || rules.shrink_cooldown_us < 0 || rules.settle_us < 0)
         return invalid_argument("a cooldown is negative");
     if (!(rules.quota_max > 0 && rules.quota_max <= 1))
         return invalid_argument("quota_max: {}, expected above 0, at most 1", rules.quota_max);
+    if (rules.window_us < kRecentUs || rules.window_us > kWindowMaxUs)
+        return invalid_argument("window_us: {}, expected {} to {}", rules.window_us, kRecentUs,
+                                kWindowMaxUs);
     if (!(rules.shrink_margin >= 0 && rules.shrink_margin <= 1))
         return invalid_argument("shrink_margin: {}, expected 0 to 1", rules.shrink_margin);
     return FleetPlanner(rules);
@@ -91,7 +98,7 @@ double FleetPlanner::observe(Role& role, std::int64_t now_us, double demand) {
         return smooth;
     }
     role.samples.push_back({now_us, demand, smooth});
-    while (role.samples.front().at_us < now_us - kWindowUs)
+    while (role.samples.front().at_us < now_us - rules_.window_us)
         role.samples.pop_front();
     return smooth;
 }
@@ -100,7 +107,7 @@ void FleetPlanner::observe_hits(std::int64_t now_us, const FleetState& state) {
     if (state.prompt_tokens > 0 && (hits_.empty() || now_us - hits_.back().at_us >= kSecondUs))
         hits_.push_back({now_us, static_cast<double>(state.hit_tokens) /
                                      static_cast<double>(state.prompt_tokens)});
-    while (!hits_.empty() && hits_.front().at_us < now_us - kWindowUs)
+    while (!hits_.empty() && hits_.front().at_us < now_us - kHitWindowUs)
         hits_.pop_front();
     // Means of the last 10 s and of the 10 s with the best rate before: single plans are noisy.
     double recent = 0, best = 0;
@@ -144,6 +151,22 @@ void FleetPlanner::shrink(std::size_t index, std::int64_t now_us, const RoleStat
     if (remove == 0) decision.reason = FleetReason::quota_after;
 }
 
+// The fewest engines that would carry the window's maximum as it would be with them. Work that
+// takes the part `load_share` of a full engine's time fills (n / m) times as much of each of m as
+// of n, so that steps, and with them what runs at a time, grow by (1 - share) / (1 - share n / m).
+std::int64_t FleetPlanner::shrink_target(const RoleRules& rules, std::int64_t ready,
+                                         double highest) const {
+    const double wanted = highest * (1 + rules_.shrink_margin);
+    std::int64_t target = engines_for(wanted, rules);
+    for (; target < ready && rules.load_share > 0; ++target) {
+        const double filled = rules.load_share * static_cast<double>(ready) /
+                              static_cast<double>(std::max<std::int64_t>(target, 1));
+        if (filled >= 1) continue;
+        if (engines_for(wanted * (1 - rules.load_share) / (1 - filled), rules) <= target) break;
+    }
+    return target;
+}
+
 RoleDecision FleetPlanner::decide(std::size_t index, std::int64_t now_us, const RoleState& state) {
     Role& role = roles_[index];
     const RoleRules& rules = rules_.roles[index];
@@ -153,8 +176,7 @@ RoleDecision FleetPlanner::decide(std::size_t index, std::int64_t now_us, const 
         highest = std::max(highest, sample.smooth);
     const double forecast = clean(state.forecast);
     const std::int64_t grow_to = engines_for(std::max(demand, forecast), rules);
-    const std::int64_t shrink_to =
-        engines_for(std::max({highest * (1 + rules_.shrink_margin), demand, forecast}), rules);
+    const std::int64_t shrink_to = std::max({grow_to, shrink_target(rules, state.ready, highest)});
 
     RoleDecision decision;
     decision.target = std::clamp(state.ready, grow_to, shrink_to);

@@ -63,6 +63,10 @@ struct RoleRules {
     double capacity = 1;
     std::int64_t engines_min = 0, engines_max = 1'000'000;
     std::int64_t cards = 1;  // of an engine
+    // The part of an engine's time at `capacity` that grows with its load, in [0, 1). Where demand
+    // is what runs at a time (decode), fewer engines make steps longer, and more runs then. 0:
+    // demand does not depend on how many engines serve it.
+    double load_share = 0;
 };
 
 struct FleetRules {
@@ -70,8 +74,9 @@ struct FleetRules {
     std::int64_t grow_cooldown_us = 10'000'000, shrink_cooldown_us = 60'000'000;
     std::int64_t settle_us = 60'000'000;
     double quota_max = 0.8, hit_fall_max = 0.02;
-    double shrink_margin = 0.05;  // shrinking leaves so much above the maximum of 5 minutes
-    std::int64_t cards_max = 0;   // of the cluster; 0: no limit, and no conversions
+    std::int64_t window_us = 300'000'000;  // whose maximum shrinking follows, 10 s to an hour
+    double shrink_margin = 0.05;           // shrinking leaves so much above it
+    std::int64_t cards_max = 0;            // of the cluster; 0: no limit, and no conversions
     // converts[from][to]: cards of the one can serve as the other.
     std::array<std::array<bool, kFleetRoles>, kFleetRoles> converts{};
 };
@@ -132,7 +137,7 @@ class FleetPlanner {
     };
     struct Role {
         double ewma = 0;
-        std::deque<Sample> samples;  // of 5 minutes, at most one a second
+        std::deque<Sample> samples;  // of the window, at most one a second
         std::int64_t grown_us = kNever, shrunk_us = kNever;
     };
     struct HitSample {
@@ -142,6 +147,7 @@ class FleetPlanner {
     static constexpr std::int64_t kNever = -(std::int64_t{1} << 60);
 
     explicit FleetPlanner(const FleetRules& rules) : rules_(rules) {}
+    std::int64_t shrink_target(const RoleRules& rules, std::int64_t ready, double highest) const;
     double observe(Role& role, std::int64_t now_us, double demand);
     void observe_hits(std::int64_t now_us, const FleetState& state);
     RoleDecision decide(std::size_t index, std::int64_t now_us, const RoleState& state);

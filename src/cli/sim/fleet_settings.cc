@@ -161,6 +161,12 @@ void FleetSettings::bind_lifecycle() {
     schema_.add("scaling.prefill_min", &scaling.prefill_min, 1, 100'000, "engines that stay");
     schema_.add("scaling.decode_min", &scaling.decode_min, 1, 100'000, "groups that stay");
     schema_.add("scaling.use", &scaling.use, 0.01, 1.0, "of an engine's capacity that is wanted");
+    schema_.add("scaling.window_s", &scaling.window_s, 10.0, 3600.0,
+                "shrinking follows the maximum of so long");
+    schema_.add("scaling.margin", &scaling.margin, 0.0, 1.0, "and leaves so much above it");
+    schema_.add("scaling.load_share", &scaling.load_share, -1.0, 0.99,
+                "of a decode step at the wanted load, what grows with its requests: with fewer "
+                "groups more run at a time; 0: not counted, below 0: by the cost of steps");
     schema_.add("scaling.start_s", &scaling.start_s, 0.0, kSecondsMax, "until a new one works");
 }
 

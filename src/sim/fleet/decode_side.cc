@@ -73,6 +73,15 @@ double DecodeSide::sequences_within(const DecodeSideConfig& config, double tpot_
     return 1;
 }
 
+double DecodeSide::load_share(const DecodeSideConfig& config, double sequences) {
+    const DecodeCost& cost = config.policy.cost;
+    const double rows = sequences * speculation_at(config, sequences).rows;
+    const double us = cost.a1_us * sequences + cost.verify_us * rows +
+                      cost.moe_us * cost.moe_balance * rows * static_cast<double>(config.ranks);
+    const double all_us = us + cost.c0_us + cost.a0_us;
+    return all_us > 0 ? std::min(us / all_us, 0.99) : 0;
+}
+
 DecodeSide::DecodeSide(const DecodeSideConfig& config, std::uint64_t seed, EventQueue& events,
                        Host& host)
     : config_(config),

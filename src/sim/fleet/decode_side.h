@@ -100,6 +100,8 @@ class DecodeSide {
     // The most sequences of a card, up to its limit, whose tokens take at most so long each, when
     // all ranks are equal and contexts cost nothing.
     static double sequences_within(const DecodeSideConfig& config, double tpot_ms);
+    // The part of a step with so many sequences a card that grows with them.
+    static double load_share(const DecodeSideConfig& config, double sequences);
     // Card-time of a token at full, equal ranks: the bound's.
     static double bound_us_per_token(const DecodeSideConfig& config, double kv_tokens_each);
 

@@ -153,6 +153,8 @@ struct ScalingConfig {
     std::int64_t prefill_min = 1, decode_min = 1;
     double use = 0.8;  // of a unit's capacity that is wanted
     double start_s = 60;
+    double window_s = 300, margin = 0.05;  // of shrinking (policy/fleet_planner.h)
+    double load_share = -1;                // of decode; below 0: by the cost of its steps
 };
 
 // What a card must hold and read: from it follows what another size of engine costs.

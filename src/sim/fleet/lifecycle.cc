@@ -174,6 +174,11 @@ Status Lifecycle::make_planner() {
     const double sequences = DecodeSide::sequences_within(config_.decode, config_.slo.tpot_ms);
     decode.capacity =
         std::max(1.0, scaling.use * sequences * static_cast<double>(config_.decode.ranks));
+    decode.load_share = scaling.load_share >= 0
+                            ? scaling.load_share
+                            : DecodeSide::load_share(config_.decode, scaling.use * sequences);
+    rules.window_us = std::llround(scaling.window_s * 1e6);
+    rules.shrink_margin = scaling.margin;
     decode.engines_min = scaling.decode_min;
     decode.engines_max = config_.decode.groups;
     rules.roles[static_cast<std::size_t>(FleetRole::encoder)].engines_max = 0;
