@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/check.h"
 #include "policy/prefill_balancer.h"
 
 namespace fathom {
@@ -49,14 +50,16 @@ Status PrefillSettings::check() const {
 
 void PrefillBalancer::count_live() {
     live_ = {};
-    for (const Engine& engine : engines_) {
-        if (!engine.is_live) continue;
-        ++live_.engines[engine.serves];
-        live_.ranks[engine.serves] += engine.what.ranks;
-        const std::int64_t parts = engine.what.is_context_parallel ? engine.what.ranks : 1;
-        const std::int64_t each = std::min(engine.what.blocks_per_rank, kBlocksMax);
-        live_.most_blocks = std::max(live_.most_blocks, each * parts);
-    }
+    for (const Engine& engine : engines_)
+        if (engine.is_live) count_in(engine);
+}
+
+void PrefillBalancer::count_in(const Engine& engine) {
+    ++live_.engines[engine.serves];
+    live_.ranks[engine.serves] += engine.what.ranks;
+    const std::int64_t parts = engine.what.is_context_parallel ? engine.what.ranks : 1;
+    const std::int64_t each = std::min(engine.what.blocks_per_rank, kBlocksMax);
+    live_.most_blocks = std::max(live_.most_blocks, each * parts);
 }
 
 double PrefillBalancer::wait_us(std::size_t length_class) const {
@@ -231,35 +234,49 @@ void PrefillBalancer::divide(std::int64_t now_us) {
 
 // Engines that already work on the class change first, so that a giant's lock step is not that of
 // short prompts; then those that are closest to empty. What was granted stays where it is.
+std::vector<PrefillBalancer::Engine*> PrefillBalancer::nearest_to(std::size_t length_class,
+                                                                  const ClassCounts& spare) {
+    struct Candidate {
+        std::int64_t granted_us = 0;
+        Engine* engine = nullptr;
+    };
+    std::vector<Candidate> candidates;
+    for (Engine& engine : engines_) {
+        if (!engine.is_live || spare[engine.serves] <= 0) continue;
+        Candidate one{.granted_us = 0, .engine = &engine};
+        for (const std::uint64_t id : engine.granted)
+            if (entries_.at(id).length_class == length_class)
+                one.granted_us += entries_.at(id).cost_us;
+        candidates.push_back(one);
+    }
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Candidate& a, const Candidate& b) {
+                         if (a.granted_us != b.granted_us) return a.granted_us > b.granted_us;
+                         return a.engine->backlog_us < b.engine->backlog_us;
+                     });
+    std::vector<Engine*> engines;
+    for (const Candidate& one : candidates)
+        engines.push_back(one.engine);
+    return engines;
+}
+
 void PrefillBalancer::relabel(const ClassCounts& counts, std::int64_t now_us) {
     ClassCounts gap = live_.engines;
     for (std::size_t k = 0; k < kPrefillClasses; ++k)
         gap[k] -= counts[k];
-    const auto granted_us = [&](const Engine& engine, std::size_t length_class) {
-        std::int64_t sum_us = 0;
-        for (const std::uint64_t id : engine.granted)
-            if (entries_.at(id).length_class == length_class) sum_us += entries_.at(id).cost_us;
-        return sum_us;
-    };
     std::int64_t changes = 0;
     for (std::size_t to = 0; to < kPrefillClasses; ++to) {
-        while (gap[to] < 0) {
-            Engine* best = nullptr;
-            std::int64_t best_us = 0;
-            for (Engine& engine : engines_) {
-                if (!engine.is_live || gap[engine.serves] <= 0) continue;
-                const std::int64_t has_us = granted_us(engine, to);
-                if (best != nullptr && has_us < best_us) continue;
-                if (best == nullptr || has_us > best_us || engine.backlog_us < best->backlog_us) {
-                    best = &engine;
-                    best_us = has_us;
-                }
-            }
-            --gap[best->serves];  // there is one: both sides add up to the live engines
-            best->serves = to;
+        if (gap[to] >= 0) continue;
+        // Sources only dry up while one class fills, so one order serves all of its moves.
+        for (Engine* engine : nearest_to(to, gap)) {
+            if (gap[to] == 0) break;
+            if (gap[engine->serves] <= 0) continue;
+            --gap[engine->serves];
+            engine->serves = to;
             ++gap[to];
             ++changes;
         }
+        FATHOM_CHECK(gap[to] == 0);  // both sides add up to the live engines
     }
     count_live();
     const Digest digest =

@@ -226,7 +226,7 @@ void PrefillBalancer::join(std::size_t engine, std::int64_t epoch, const Prefill
     joined.epoch = epoch;
     joined.heard_us = now_us;
     joined.serves = serves;
-    count_live();
+    count_in(joined);
     served_by_ = serving_classes(live_.engines);
 }
 

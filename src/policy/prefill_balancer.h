@@ -306,7 +306,11 @@ class PrefillBalancer {
     double wait_us(std::size_t length_class) const;
     void divide(std::int64_t now_us);
     void relabel(const ClassCounts& counts, std::int64_t now_us);
+    // Live engines of classes with engines to spare, those first that hold most of this class, then
+    // those with least to do.
+    std::vector<Engine*> nearest_to(std::size_t length_class, const ClassCounts& spare);
     void count_live();
+    void count_in(const Engine& engine);
     void note(DecisionKind kind, PrefillReason reason, std::size_t actor, std::int64_t now_us,
               std::uint64_t digest, const std::array<std::int64_t, 5>& fields);
 
