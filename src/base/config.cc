@@ -347,17 +347,18 @@ Status ConfigSchema::load_text(std::string_view toml_text, std::string_view orig
     return {};
 }
 
-Status ConfigSchema::set_flag(std::string_view key, std::string_view value) {
+Status ConfigSchema::set_flag(std::string_view key, std::string_view value,
+                              std::string_view origin) {
     Entry* entry = find(key);
-    if (entry == nullptr) return unknown_key(key, "flag");
-    FATHOM_ASSIGN(Value parsed, entry->from_text("flag", value));
+    if (entry == nullptr) return unknown_key(key, origin);
+    FATHOM_ASSIGN(Value parsed, entry->from_text(origin, value));
     auto* list = std::get_if<std::vector<std::string>*>(&entry->target);
     if (list != nullptr && entry->from_flag)
         (*list)->push_back(std::string(value));
     else
         entry->assign(std::move(parsed));
     entry->from_flag = true;
-    entry->origin = "flag";
+    entry->origin = origin;
     return {};
 }
 

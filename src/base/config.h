@@ -18,7 +18,7 @@ namespace fathom {
 class ConfigSchema {
   public:
     struct Origin {
-        // value: as TOML writes it; origin: "default", "file PATH:LINE" or "flag"
+        // value: as TOML writes it; origin: "default", "file PATH:LINE" or that of set_flag
         std::string key, value, origin;
     };
 
@@ -40,7 +40,8 @@ class ConfigSchema {
     Status load_file(const std::string& path);
     Status load_text(std::string_view toml, std::string_view origin);
     // A list flag replaces the file's list; repeated, it appends. An empty value sets a bool.
-    Status set_flag(std::string_view key, std::string_view value);
+    // `origin` is what messages and effective() call it.
+    Status set_flag(std::string_view key, std::string_view value, std::string_view origin = "flag");
 
     struct Option {
         std::string key, help, default_text, choices_or_range;

@@ -2,7 +2,9 @@
 #include <fmt/core.h>
 
 #include <cstdio>
+#include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/config.h"
@@ -66,8 +68,18 @@ int run_main(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace fathom
 
+// Memory that is not there and output that cannot be written end any command with a sentence.
 int main(int argc, char** argv) {
-    const int status = fathom::run_main(std::vector<std::string>(argv + 1, argv + argc));
+    int status = fathom::kExitFailed;
+    try {
+        status = fathom::run_main(std::vector<std::string>(argv + 1, argv + argc));
+    } catch (const std::bad_alloc&) {
+        std::fputs("fathom: out of memory\n", stderr);
+        return fathom::kExitFailed;
+    } catch (const std::system_error& failure) {
+        std::fprintf(stderr, "fathom: %s\n", failure.what());
+        return fathom::kExitFailed;
+    }
     // Output that did not arrive is a failure, whatever the command thought.
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
     fmt::print(stderr, "fathom: standard output could not be written\n");

@@ -60,13 +60,21 @@ Result<Parsed> split_words(std::vector<std::string> words, const ConfigSchema& s
         else
             app.add_option(names, slot.texts)->allow_extra_args(false);
     }
+    // CLI11 takes the next word for the value of "--key=": it gets a word in place of none.
+    const std::string empty(1, '\1');
+    for (std::string& word : words)
+        if (word.starts_with("--") && word.find('=') == word.size() - 1) word += empty;
     try {
         std::reverse(words.begin(), words.end());  // CLI11 takes words from the back
         app.parse(std::move(words));
     } catch (const CLI::Error& failure) {
         return invalid_argument("{}", failure.what());
     }
+    if (parsed.config_path == empty) return invalid_argument("--config: the path is empty");
     for (Slot& slot : slots) {
+        if (slot.flag_text == empty)
+            return invalid_argument("flag: {} must be true or false, got \"\"", slot.key);
+        std::replace(slot.texts.begin(), slot.texts.end(), empty, std::string());
         if (!slot.flag_text.empty()) parsed.values.emplace_back(slot.key, slot.flag_text);
         for (std::string& text : slot.texts)
             parsed.values.emplace_back(slot.key, std::move(text));

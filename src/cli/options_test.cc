@@ -65,6 +65,18 @@ TEST(Options, ValuesMayLookLikeFlags) {
     EXPECT_EQ(line->positional, std::vector<std::string>{"--port"});
 }
 
+TEST(Options, AnEmptyValueSwallowsNoWord) {
+    Example example;
+    const auto line = example.parse({"--server.host=", "word"});
+    ASSERT_TRUE(line.ok()) << line.status().message();
+    EXPECT_EQ(example.host, "");
+    EXPECT_EQ(line->positional, std::vector<std::string>{"word"});
+    EXPECT_EQ(example.parse({"--server.verbose=", "word"}).status().message(),
+              "flag: server.verbose must be true or false, got \"\"");
+    EXPECT_EQ(example.parse({"--port=", "1"}).status().message(),
+              "flag: server.port must be an integer, got \"\"");
+}
+
 TEST(Options, ABooleanCanBeSwitchedOff) {
     Example example;
     example.verbose = true;
