@@ -139,11 +139,37 @@ TEST_F(CliFiles, WhatCannotStartSaysWhy) {
     }
 }
 
-TEST(CliProgram, LostOutputIsAFailure) {
-    const std::string command = std::string(FATHOM_PROGRAM) + " help > /dev/full 2> /dev/null";
-    const int status = std::system(command.c_str());
-    ASSERT_TRUE(WIFEXITED(status));
-    EXPECT_EQ(WEXITSTATUS(status), 1);
+// With one sentence, however long the output and whoever writes it.
+TEST_F(CliFiles, LostOutputIsAFailure) {
+    const std::string fleet = "sim run one-box --duration 4 --sim.warmup_s 1 ";
+    for (const std::string& words :
+         {std::string("help > /dev/full"), std::string("inspect --help > /dev/full"),
+          std::string("sim run --help > /dev/full"), fleet + "> /dev/full",
+          fleet + "--json > /dev/full", fleet + "--csv /dev/full > /dev/null",
+          fleet + "--html /dev/full > /dev/null",
+          std::string("sim sweep one-box --duration 4 --sim.warmup_s 1 --vary "
+                      "workload.load=0.5 --json > /dev/full")}) {
+        const std::string command =
+            std::string(FATHOM_PROGRAM) + " " + words + " 2> " + path("err");
+        const int status = std::system(command.c_str());
+        ASSERT_TRUE(WIFEXITED(status)) << words;
+        EXPECT_EQ(WEXITSTATUS(status), 1) << words;
+        const std::string said = read("err");
+        EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << words << "\n" << said;
+    }
+}
+
+TEST_F(CliFiles, AnInterruptedSweepKeepsItsRows) {
+    Child child(
+        command_line({"sim", "sweep", "one-box", "--duration", "2", "--sim.warmup_s", "1", "--vary",
+                      "sim.duration_s=2,2000000", "--csv", path("rows"), "--svg", path("plot")}));
+    ASSERT_TRUE(child.gather_until(
+        [&] { return std::count(child.out().begin(), child.out().end(), '\n') >= 2; }));
+    child.send_signal(SIGINT);
+    EXPECT_EQ(child.finish(), 130);
+    const std::string rows = read("rows");
+    EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 2) << rows;
+    EXPECT_THAT(read("plot"), HasSubstr("<svg"));
 }
 
 TEST(CliProgram, TooLittleMemoryIsRefusedWithTheNumbers) {
@@ -518,7 +544,7 @@ TEST_F(CliFiles, SimulatesAFleetToTheBitInAnyProcess) {
     EXPECT_NE(hash(one), hash(other));
     EXPECT_THAT(run({"sim", "run", "one-bix"}).err, HasSubstr("\"one-bix\" is not known"));
     EXPECT_THAT(run({"sim", "run", "one-box", "--set", "decode.group=2"}).err,
-                HasSubstr("did you mean \"--decode.groups\"?"));
+                HasSubstr("did you mean \"decode.groups\"?"));
     EXPECT_THAT(run({"sim", "run", "one-box", "--set", "decode.groups=0"}).err,
                 HasSubstr("decode.groups is 0; the limits are 1..65536"));
 }

@@ -118,12 +118,22 @@ std::string svg_line_plot(const SvgLinePlot& plot) {
             svg_escaped(plot.mark));
     }
     for (std::size_t i = 0; i < plot.lines.size(); ++i) {
+        const std::vector<double>& ys = plot.lines[i].ys;
         std::string points;
-        for (std::size_t k = 0; k < std::min(plot.xs.size(), plot.lines[i].ys.size()); ++k)
-            points += fmt::format("{:.1f},{:.1f} ", x_of(plot.xs[k]), y_of(plot.lines[i].ys[k]));
-        out += fmt::format(
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\"/>\n", points,
-            svg_colour(i));
+        const std::size_t count = std::min(plot.xs.size(), ys.size());
+        for (std::size_t k = 0; k <= count; ++k) {
+            if (k < count && !std::isnan(ys[k])) {
+                const std::string point =
+                    fmt::format("{:.1f},{:.1f} ", x_of(plot.xs[k]), y_of(ys[k]));
+                points += points.empty() ? point + point : point;  // alone it is a dot
+            } else if (!points.empty()) {
+                out += fmt::format(
+                    "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\" "
+                    "stroke-linecap=\"round\"/>\n",
+                    points, svg_colour(i));
+                points.clear();
+            }
+        }
         out +=
             legend_row(right + 14, kTop + 14 + 18 * static_cast<double>(i), i, plot.lines[i].name);
     }

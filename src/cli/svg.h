@@ -17,7 +17,7 @@ const char* svg_colour(std::size_t index);
 
 struct SvgLine {
     std::string name;
-    std::vector<double> ys;  // one for each x
+    std::vector<double> ys;  // one for each x; NaN is a gap
 };
 struct SvgLinePlot {
     std::string title, x_label, y_label;

@@ -52,7 +52,6 @@ std::string cost_text() {
 
 Result<FleetOrder> read(const std::vector<std::string>& flags) {
     FleetOrderReader reader;
-    reader.bind_own = [](ConfigSchema&) {};
     std::vector<std::string> words = {"one-box", "--sim.model", tiny_model()};
     words.insert(words.end(), flags.begin(), flags.end());
     return reader.read(words);
@@ -82,7 +81,6 @@ TEST(Calibration, KeysThatAreGivenWinAndAreNotCalledMeasured) {
                                           "\"\nmodel = \"" + tiny_model() +
                                           "\"\n[prefill]\ntoken_us = 7.0\nengines = 3\n");
     FleetOrderReader reader;
-    reader.bind_own = [](ConfigSchema&) {};
     const auto order = reader.read({fleet, "--decode.ranks", "2"});
     ASSERT_TRUE(order.ok()) << order.status().message();
     EXPECT_EQ(order->config.prefill.policy.costs[3].k1_us, 7);
@@ -140,7 +138,6 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Calibration, AFileOfAnotherModelIsRefusedWithBothDigests) {
     const std::string path = write_file("other_cost.json", cost_text());
     FleetOrderReader reader;
-    reader.bind_own = [](ConfigSchema&) {};
     const auto order =
         reader.read({"one-box", "--sim.calibration", path, "--sim.model",
                      model_folder("calibrated_released", "tests/data/official_config.json")});

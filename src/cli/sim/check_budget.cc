@@ -10,6 +10,8 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/print_result.h"
+#include "cli/sim/fleet_order.h"
 #include "policy/verify_case.h"
 
 namespace fathom {
@@ -74,7 +76,7 @@ Result<Report> check_file(const std::string& path) {
     return report;
 }
 
-void print_json(const std::string& path, const Report& report) {
+std::string report_json(const std::string& path, const Report& report) {
     Json::Array differences;
     for (const Difference& difference : report.differences)
         differences.push_back(Json::object(
@@ -83,13 +85,15 @@ void print_json(const std::string& path, const Report& report) {
                                     {"cases", report.cases},
                                     {"equal", report.equal},
                                     {"differences", Json::array(std::move(differences))}});
-    fmt::print("{}\n", json.dump());
+    return json.dump() + "\n";
 }
 
-void print_text(const std::string& path, const Report& report) {
+std::string report_text(const std::string& path, const Report& report) {
+    std::string text;
     for (const Difference& difference : report.differences)
-        fmt::print("{}:{}: {}: {}\n", path, difference.line, difference.id, difference.text);
-    fmt::print("{}: {} of {} cases are equal\n", path, report.equal, report.cases);
+        text +=
+            fmt::format("{}:{}: {}: {}\n", path, difference.line, difference.id, difference.text);
+    return text + fmt::format("{}: {} of {} cases are equal\n", path, report.equal, report.cases);
 }
 
 }  // namespace
@@ -98,23 +102,19 @@ int run_sim_check_budget(const std::vector<std::string>& args) {
     bool json = false;
     ConfigSchema schema;
     schema.add("check_budget.json", &json, "JSON on standard output");
-    const auto refuse = [](const Status& status, int exit_status) {
-        fmt::print(stderr, "fathom sim check-budget: {}\n", status.message());
-        return exit_status;
-    };
+    constexpr const char* kName = "check-budget";
     const Result<CommandLine> line = parse_command_line(args, schema, kSpec);
-    if (!line.ok()) return refuse(line.status(), kExitUsage);
+    if (!line.ok()) return refuse_sim_command(kName, line.status());
     if (line->help || line->positional.empty()) {
-        fmt::print("{}", help_text(schema, kSpec));
-        return line->help ? kExitOk : kExitUsage;
+        const int status = end_sim_command(kName, print_result(help_text(schema, kSpec)));
+        return line->help || status != kExitOk ? status : kExitUsage;
     }
     const Result<Report> report = check_file(line->positional[0]);
-    if (!report.ok()) return refuse(report.status(), kExitFailed);
-    if (json) {
-        print_json(line->positional[0], *report);
-    } else {
-        print_text(line->positional[0], *report);
-    }
+    if (!report.ok()) return end_sim_command(kName, report.status());
+    const std::string& path = line->positional[0];
+    const Status printed =
+        print_result(json ? report_json(path, *report) : report_text(path, *report));
+    if (!printed.ok()) return end_sim_command(kName, printed);
     return report->equal == report->cases ? kExitOk : kExitFailed;
 }
 

@@ -1,6 +1,7 @@
 // The report of a simulated fleet as one HTML file.
 #include <fmt/core.h>
 
+#include "cli/sim/figures.h"
 #include "cli/sim/fleet_report.h"
 #include "cli/svg.h"
 
@@ -59,9 +60,13 @@ SvgBarPlot ledger(const FleetResult& result) {
     return plot;
 }
 
+struct SeriesLine {
+    const char* name;
+    Figure (*value)(const FleetSample& sample);
+};
+
 std::string series_plot(const FleetResult& result, const char* title, const char* y_label,
-                        const std::vector<std::pair<const char*, double FleetSample::*>>& lines,
-                        double scale, double y_max) {
+                        const std::vector<SeriesLine>& lines, double y_max) {
     SvgLinePlot plot;
     plot.title = title;
     plot.x_label = "simulated seconds";
@@ -71,10 +76,10 @@ std::string series_plot(const FleetResult& result, const char* title, const char
     plot.mark = "counted from here";
     for (const FleetSample& sample : result.series)
         plot.xs.push_back(sample.at_s);
-    for (const auto& [name, member] : lines) {
+    for (const auto& [name, value] : lines) {
         SvgLine line{.name = name, .ys = {}};
         for (const FleetSample& sample : result.series)
-            line.ys.push_back(sample.*member * scale);
+            line.ys.push_back(figure_y(value(sample)));
         plot.lines.push_back(std::move(line));
     }
     return svg_line_plot(plot);
@@ -139,6 +144,17 @@ std::string expert_part(const FleetResult& result) {
     return out + "</table>\n" + svg_line_plot(plot);
 }
 
+std::string changes_table(const FleetConfig& config) {
+    std::string out = fmt::format("<h2>Changed against {}</h2>\n", svg_escaped(config.preset));
+    if (config.changes.empty()) return out + "<p>Nothing.</p>\n";
+    out += "<table><tr><th>key</th><th>value</th><th>preset</th><th>source</th></tr>\n";
+    for (const FleetChange& change : config.changes)
+        out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+                           svg_escaped(change.key), svg_escaped(change.value),
+                           svg_escaped(change.usual), svg_escaped(change.source));
+    return out + "</table>\n";
+}
+
 }  // namespace
 
 std::string fleet_html(const FleetResult& result) {
@@ -154,23 +170,30 @@ std::string fleet_html(const FleetResult& result) {
     for (const std::string& violation : result.violations)
         out += fmt::format("<p><b>Violated:</b> {}</p>\n", svg_escaped(violation));
     out += svg_bar_plot(ledger(result)) + ledger_rows(result);
+    if (is_noise_negative(result)) out += fmt::format("<p>{}</p>\n", svg_escaped(kNoiseMeaning));
     out += svg_bar_plot(percentiles(result, "Time to first token", true));
     out += svg_bar_plot(percentiles(result, "Time of an output token", false));
+    using Sample = const FleetSample&;
+    out += series_plot(result, "Cards that are in a step", "%",
+                       {{"prefill", [](Sample s) { return Figure(100 * s.prefill_use); }},
+                        {"decode", [](Sample s) { return Figure(100 * s.decode_use); }}},
+                       100);
     out += series_plot(
-        result, "Cards that are in a step", "%",
-        {{"prefill", &FleetSample::prefill_use}, {"decode", &FleetSample::decode_use}}, 100, 100);
-    out +=
-        series_plot(result, "Time to first token over the run", "ms",
-                    {{"p50", &FleetSample::ttft_p50_ms}, {"p99", &FleetSample::ttft_p99_ms}}, 1, 0);
-    out += series_plot(result, "Input tokens found in the pool", "%",
-                       {{"hits", &FleetSample::hit_share}}, 100, 100);
+        result, "Time to first token over the run", "ms",
+        {{"p50", [](Sample s) { return figure_if(s.first_tokens > 0, s.ttft_p50_ms); }},
+         {"p99", [](Sample s) { return figure_if(s.first_tokens > 0, s.ttft_p99_ms); }}},
+        0);
+    out += series_plot(
+        result, "Input tokens found in the pool", "%",
+        {{"hits", [](Sample s) { return figure_if(s.input_tokens > 0, 100 * s.hit_share); }}}, 100);
     // Answers are a twentieth of prompts: not on one axis.
     out += series_plot(result, "Input tokens", "thousand tokens/s",
-                       {{"input", &FleetSample::tokens_in_s}}, 1e-3, 0);
+                       {{"input", [](Sample s) { return Figure(s.tokens_in_s / 1000); }}}, 0);
     out += series_plot(result, "Output tokens", "thousand tokens/s",
-                       {{"output", &FleetSample::tokens_out_s}}, 1e-3, 0);
+                       {{"output", [](Sample s) { return Figure(s.tokens_out_s / 1000); }}}, 0);
     out += counts_plot(result);
     out += expert_part(result);
+    out += changes_table(result.config);
     out += "<h2>What these figures rest on</h2>\n<table>\n";
     for (const Assumption& a : fleet_assumptions(result.config))
         out +=

@@ -3,11 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
-#include "cli/interrupts.h"
 #include "cli/progress.h"
 #include "cli/sim/calibration.h"
 #include "sim/fleet/fleet.h"
@@ -15,95 +15,236 @@
 namespace fathom {
 namespace {
 
-bool is_preset(const std::string& word) {
-    const auto names = fleet_preset_names();
-    return std::find(names.begin(), names.end(), word) != names.end();
+constexpr const char* kByFlag = "flag";
+
+bool holds(const std::vector<std::string>& words, std::string_view word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// `--set key=value` is another spelling of `--key value`.
-Result<std::vector<std::string>> without_set(const std::vector<std::string>& args) {
-    std::vector<std::string> words;
+bool is_preset(const std::string& word) {
+    return holds(fleet_preset_names(), word);
+}
+
+std::string table_of(const std::string& key) {
+    return key.substr(0, key.find('.'));
+}
+
+// --- words
+
+struct Words {
+    std::vector<std::string> plain;
+    FleetOrderReader::Values sets;  // of --set, in their order
+};
+
+Result<std::pair<std::string, std::string>> read_set(const std::string& pair,
+                                                     const CommandSpec& spec) {
+    const std::size_t equals = pair.find('=');
+    if (equals == 0 || equals == std::string::npos)
+        return invalid_argument("--set: \"{}\", expected KEY=VALUE", pair);
+    std::string key = pair.substr(0, equals);
+    for (const FlagAlias& alias : spec.aliases)
+        if (alias.flag == "--" + key) key = alias.key;
+    return std::pair(key, pair.substr(equals + 1));
+}
+
+Result<Words> split_sets(const std::vector<std::string>& args, const CommandSpec& spec) {
+    Words words;
     for (std::size_t i = 0; i < args.size(); ++i) {
-        const bool is_joined = args[i].starts_with("--set=");
         if (args[i] == "--") {
-            words.insert(words.end(), args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
+            words.plain.insert(words.plain.end(), args.begin() + static_cast<std::ptrdiff_t>(i),
+                               args.end());
             break;
         }
+        const bool is_joined = args[i].starts_with("--set=");
         if (args[i] != "--set" && !is_joined) {
-            words.push_back(args[i]);
+            words.plain.push_back(args[i]);
             continue;
         }
         const std::string pair = is_joined             ? args[i].substr(6)
                                  : i + 1 < args.size() ? args[++i]
                                                        : std::string();
-        const std::size_t equals = pair.find('=');
-        if (equals == 0 || equals == std::string::npos)
-            return invalid_argument("--set: \"{}\", expected KEY=VALUE", pair);
-        words.push_back("--" + pair);
+        FATHOM_ASSIGN(auto set, read_set(pair, spec));
+        words.sets.push_back(std::move(set));
     }
     return words;
 }
 
-// Where all values begin. It is itself told by values: those win over what they begin with.
+// `from`: "--set" or "--vary". An empty value is one: it sets a text, and no flag.
+Status set_key(ConfigSchema& schema, const std::vector<std::string>& tables, const char* from,
+               const std::pair<std::string, std::string>& set) {
+    const auto& [key, value] = set;
+    for (const ConfigSchema::Option& option : schema.options()) {
+        if (option.key != key) continue;
+        if (!holds(tables, table_of(key)))
+            return invalid_argument("{}: {} is not a key of this command", from, key);
+        if (option.is_bool && value.empty())
+            return invalid_argument("{}: {} must be true or false, got \"\"", from, key);
+    }
+    return schema.set_flag(key, value, from);
+}
+
+// --- where all values begin. It is itself told by values: those win over what they begin with.
+
 struct Beginning {
     std::string preset, calibration, model;
+    // Engines of another size, which follow from the rest; 0: the preset's.
+    std::int64_t prefill_ranks = 0, decode_ranks = 0;
+    HardwareConfig hardware;
+    std::int64_t token_bytes = 0, context_tokens_max = 0;
     bool operator==(const Beginning&) const = default;
 };
+
+Status derive(const Beginning& begin, FleetConfig& config) {
+    if (begin.prefill_ranks == 0 && begin.decode_ranks == 0) return {};
+    config.hardware = begin.hardware;
+    config.network.token_bytes = begin.token_bytes;
+    config.workload.context_tokens_max = begin.context_tokens_max;
+    const auto side = [&](const char* name, std::int64_t ranks, auto set_ranks) -> Status {
+        if (ranks == 0) return {};
+        const Status status = set_ranks(config, ranks);
+        if (!status.ok())
+            return error(status.code(),
+                         "{}; give [hardware] of the card, or {}.step_us and the other costs of "
+                         "such an engine with {}.blocks_per_rank",
+                         status.message(), name, name);
+        config.derived.emplace_back(name);
+        return {};
+    };
+    FATHOM_RETURN_IF_ERROR(side("prefill", begin.prefill_ranks, set_prefill_ranks));
+    return side("decode", begin.decode_ranks, set_decode_ranks);
+}
 
 Result<FleetConfig> config_of(const Beginning& begin) {
     FATHOM_ASSIGN(FleetConfig config, fleet_preset(begin.preset));
     if (!begin.calibration.empty())
         FATHOM_RETURN_IF_ERROR(apply_calibration(begin.calibration, begin.model, config));
+    FATHOM_RETURN_IF_ERROR(derive(begin, config));
     return config;
+}
+
+bool is_cost(const std::string& key) {
+    return key != "prefill.stall_us" &&
+           (key.ends_with("_us") || key.find(".moe_") != std::string::npos);
+}
+
+// The sides of which a cost was given.
+std::vector<std::string> sides_with_costs(const ConfigSchema& schema) {
+    std::vector<std::string> sides;
+    for (const ConfigSchema::Origin& one : schema.effective())
+        if (one.origin != "default" && is_cost(one.key)) sides.push_back(table_of(one.key));
+    return sides;
+}
+
+Result<Beginning> named_beginning(FleetSettings& settings, const Beginning& begin) {
+    Beginning named;
+    named.preset = settings.preset();
+    named.calibration = settings.calibration();
+    named.model = settings.model();
+    if (!named.calibration.empty()) return named;
+    // What another preset does not say is not this one's either.
+    if (named.preset != begin.preset || !begin.calibration.empty()) return named;
+    FATHOM_ASSIGN(const FleetConfig preset, fleet_preset(named.preset));
+    const FleetConfig& values = settings.values();
+    const std::vector<std::string> given = sides_with_costs(settings.schema());
+    const auto derived = [&](const char* side, std::int64_t ranks, std::int64_t usual) {
+        const bool is_other =
+            ranks != usual && !holds(values.measured, side) && !holds(given, side);
+        return is_other ? ranks : 0;
+    };
+    named.prefill_ranks = derived("prefill", values.prefill.ranks, preset.prefill.ranks);
+    named.decode_ranks = derived("decode", values.decode.ranks, preset.decode.ranks);
+    if (named.prefill_ranks == 0 && named.decode_ranks == 0) return named;
+    named.hardware = values.hardware;
+    named.token_bytes = values.network.token_bytes;
+    named.context_tokens_max = values.workload.context_tokens_max;
+    return named;
 }
 
 // A step curve that somebody changed is not the one that was measured, unless they say so.
 void tell_what_was_changed(const ConfigSchema& schema, FleetConfig& config) {
-    std::vector<std::string> changed;
-    for (const ConfigSchema::Origin& one : schema.effective()) {
-        if (one.origin == "default") continue;
-        if (one.key == "sim.measured") return;
-        if (one.key.ends_with("_us") || one.key.find(".moe_") != std::string::npos)
-            changed.push_back(one.key.substr(0, one.key.find('.')));
-    }
-    std::erase_if(config.measured, [&](const std::string& table) {
-        return std::find(changed.begin(), changed.end(), table) != changed.end();
-    });
+    for (const ConfigSchema::Origin& one : schema.effective())
+        if (one.key == "sim.measured" && one.origin != "default") return;
+    const std::vector<std::string> changed = sides_with_costs(schema);
+    std::erase_if(config.measured, [&](const std::string& table) { return holds(changed, table); });
 }
 
-Result<FleetOrder> read_over(const Beginning& begin, const CommandSpec& spec,
-                             const FleetOrderReader& reader, const std::vector<std::string>& args,
-                             const FleetOrderReader::Values& values) {
+Result<std::vector<FleetChange>> changes_of(FleetSettings& settings, const Beginning& begin) {
+    FATHOM_ASSIGN(const FleetConfig preset, fleet_preset(begin.preset));
+    FleetSettings usual_settings(preset);
+    const auto usual = usual_settings.schema().effective();
+    const auto values = settings.schema().effective();
+    std::vector<FleetChange> changes;
+    for (std::size_t i = 0; i < usual.size(); ++i) {  // fleet keys come first in both
+        const ConfigSchema::Origin& one = values[i];
+        if (one.value == usual[i].value) continue;
+        std::string source = one.origin;
+        if (source == kByFlag) source = "flag --" + one.key;
+        if (source == "default")
+            source = begin.calibration.empty() ? "derived from [hardware] and the preset's costs"
+                                               : "sim.calibration " + begin.calibration;
+        changes.push_back({one.key, one.value, usual[i].value, std::move(source)});
+    }
+    return changes;
+}
+
+// --- reading
+
+struct Reading {
+    const CommandSpec& spec;
+    const Words& words;
+    const FleetOrderReader::Values& values;
+};
+
+Status read_positional(const std::string& word, ConfigSchema& schema) {
+    if (!is_preset(word)) {
+        if (word.find_first_of("./") == std::string::npos)
+            return fleet_preset(word).status();  // no file's name
+        return schema.load_file(word);
+    }
+    for (const ConfigSchema::Origin& one : schema.effective()) {
+        const bool is_told = one.key == "sim.preset" && one.origin == kByFlag;
+        if (is_told && one.value != "\"" + word + "\"")
+            return invalid_argument("two presets, {} and --preset {}; name one", word, one.value);
+    }
+    return schema.set_flag("sim.preset", word);
+}
+
+std::vector<std::string> inputs_of(const FleetSettings& settings, const CommandLine& line,
+                                   const std::vector<std::string>& args) {
+    std::vector<std::string> inputs = line.positional;
+    inputs.insert(inputs.end(), {settings.calibration(), settings.values().workload.trace});
+    for (std::size_t i = 0; i < args.size(); ++i) {
+        if (args[i] == "--config" && i + 1 < args.size()) inputs.push_back(args[i + 1]);
+        if (args[i].starts_with("--config=")) inputs.push_back(args[i].substr(9));
+    }
+    std::erase_if(inputs, [](const std::string& path) { return path.empty(); });
+    return inputs;
+}
+
+Result<FleetOrder> read_over(const Beginning& begin, const Reading& reading) {
     FleetOrder order;
     FATHOM_ASSIGN(const FleetConfig config, config_of(begin));
     FleetSettings settings(config);
-    reader.bind_own(settings.schema());
-    FATHOM_ASSIGN(const CommandLine line, parse_command_line(args, settings.schema(), spec));
+    ConfigSchema& schema = settings.schema();
+    bind_command_keys(order.keys, schema);
+    FATHOM_ASSIGN(const CommandLine line,
+                  parse_command_line(reading.words.plain, schema, reading.spec));
     if (line.help) {
-        order.help = true;
-        fmt::print("{}", help_text(settings.schema(), spec));
+        order.help = help_text(schema, reading.spec);
         return order;
     }
-    if (!line.positional.empty()) {
-        const std::string& word = line.positional[0];
-        if (is_preset(word))
-            FATHOM_RETURN_IF_ERROR(settings.schema().set_flag("sim.preset", word));
-        else if (word.find_first_of("./") == std::string::npos)
-            FATHOM_RETURN_IF_ERROR(fleet_preset(word).status());  // no file's name
-        else
-            FATHOM_RETURN_IF_ERROR(settings.schema().load_file(word));
-    }
-    for (const auto& [key, value] : values)
-        FATHOM_RETURN_IF_ERROR(settings.schema().set_flag(key, value));
-    const Beginning named = {settings.preset(), settings.calibration(), settings.model()};
-    if (named != begin) return read_over(named, spec, reader, args, values);
+    for (const auto& set : reading.words.sets)
+        FATHOM_RETURN_IF_ERROR(set_key(schema, reading.spec.tables, "--set", set));
+    if (!line.positional.empty())
+        FATHOM_RETURN_IF_ERROR(read_positional(line.positional[0], schema));
+    for (const auto& value : reading.values)
+        FATHOM_RETURN_IF_ERROR(set_key(schema, FleetSettings::tables(), "--vary", value));
+    FATHOM_ASSIGN(const Beginning named, named_beginning(settings, begin));
+    if (named != begin) return read_over(named, reading);
     FATHOM_ASSIGN(order.config, settings.config());
-    order.inputs = line.positional;
-    order.inputs.insert(order.inputs.end(), {settings.calibration(), order.config.workload.trace});
-    for (std::size_t i = 0; i + 1 < args.size(); ++i)
-        if (args[i] == "--config") order.inputs.push_back(args[i + 1]);
-    std::erase_if(order.inputs, [](const std::string& path) { return path.empty(); });
-    if (!begin.calibration.empty()) tell_what_was_changed(settings.schema(), order.config);
+    FATHOM_ASSIGN(order.config.changes, changes_of(settings, begin));
+    order.inputs = inputs_of(settings, line, reading.words.plain);
+    if (!begin.calibration.empty()) tell_what_was_changed(schema, order.config);
     return order;
 }
 
@@ -121,9 +262,10 @@ Result<FleetOrder> FleetOrderReader::read(const std::vector<std::string>& args,
                                             {"--rate", "workload.rate"}};
     whole.aliases.insert(whole.aliases.begin(), aliases.begin(), aliases.end());
     whole.positional_max = 1;
-    FATHOM_ASSIGN(const std::vector<std::string> words, without_set(args));
-    return read_over({.preset = fleet_preset_names().front(), .calibration = "", .model = ""},
-                     whole, *this, words, values);
+    FATHOM_ASSIGN(const Words words, split_sets(args, whole));
+    Beginning begin;
+    begin.preset = fleet_preset_names().front();
+    return read_over(begin, {.spec = whole, .words = words, .values = values});
 }
 
 Status check_sim_outputs(const std::vector<std::string>& outputs,
@@ -133,29 +275,32 @@ Status check_sim_outputs(const std::vector<std::string>& outputs,
         if (path.empty()) continue;
         FATHOM_RETURN_IF_ERROR(check_output_path(path));
         FATHOM_RETURN_IF_ERROR(check_output_is_no_input(path, inputs));
-        if (std::find(taken.begin(), taken.end(), path) != taken.end())
-            return invalid_argument("{}: is named for two outputs", path);
+        if (holds(taken, path)) return invalid_argument("{}: is named for two outputs", path);
         taken.push_back(path);
     }
     return {};
 }
 
-Result<FleetResult> simulate_fleet(const FleetConfig& config) {
-    const Interrupts interrupts;
+Result<FleetResult> simulate_fleet(const FleetConfig& config, const Interrupts& interrupts) {
     Progress progress("simulated seconds", static_cast<std::int64_t>(config.duration_s),
                       real_clock());
-    return run_fleet(config, {.progress = [&](double done_s, double) {
-                         progress.update(static_cast<std::int64_t>(done_s));
-                         return !interrupts.pending();
-                     }});
+    const FleetHooks hooks = {.progress = [&](double done_s, double) {
+        progress.update(static_cast<std::int64_t>(done_s));
+        return !interrupts.pending();
+    }};
+    return within_memory([&] { return run_fleet(config, hooks); });
 }
 
-int fail_sim_command(const char* command, const Status& status) {
+int refuse_sim_command(const char* command, const Status& status) {
+    fmt::print(stderr, "fathom sim {}: {}\n", command, status.message());
+    return kExitUsage;
+}
+
+int end_sim_command(const char* command, const Status& status) {
+    if (status.ok()) return kExitOk;
     if (status.code() == StatusCode::cancelled) return kExitInterrupted;
     fmt::print(stderr, "fathom sim {}: {}\n", command, status.message());
-    const bool is_usage =
-        status.code() == StatusCode::invalid_argument || status.code() == StatusCode::not_found;
-    return is_usage ? kExitUsage : kExitFailed;
+    return kExitFailed;
 }
 
 }  // namespace fathom

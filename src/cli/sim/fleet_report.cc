@@ -5,22 +5,33 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "cli/sim/figures.h"
 
 namespace fathom {
 namespace {
 
 constexpr const char* kClassNames[kPrefillClasses] = {"< 16 K", "16-64 K", "64-256 K", ">= 256 K"};
 
+std::string percent_text(std::int64_t part, std::int64_t whole) {
+    const Figure share = share_of(part, whole);
+    return share ? fmt::format("{:.2f} %", 100 * *share) : "-";
+}
+
 double percent(double part, double whole) {
     return whole > 0 ? 100 * part / whole : 0;
 }
 
+Figure lock_step(const FleetTotals& counted) {
+    return figure_if(counted.decode_max_us > 0,
+                     counted.decode_rank_us / std::max(counted.decode_max_us, 1e-9));
+}
+
 Json figures_json(const RequestFigures& figures) {
     const auto spread = [](const LogHistogram& histogram) {
-        return Json::object({{"mean", histogram.mean()},
-                             {"p50", histogram.percentile(0.5)},
-                             {"p90", histogram.percentile(0.9)},
-                             {"p99", histogram.percentile(0.99)}});
+        return Json::object({{"mean", figure_json(mean_of(histogram))},
+                             {"p50", figure_json(percentile_of(histogram, 0.5))},
+                             {"p90", figure_json(percentile_of(histogram, 0.9))},
+                             {"p99", figure_json(percentile_of(histogram, 0.99))}});
     };
     return Json::object({{"finished", figures.finished},
                          {"within_slo", figures.within_slo},
@@ -69,35 +80,37 @@ Json experts_json(const FleetResult& result) {
 }
 
 std::string figures_row(const std::string& name, const RequestFigures& f) {
-    if (f.ttft_ms.count() == 0) return "";
-    return fmt::format(
-        "{:<10}{:>10}{:>9.0f}{:>9.0f}{:>9.0f}{:>9.1f}{:>9.1f}{:>9.1f}{:>10.1f}{:>9.1f}\n", name,
-        f.finished, f.ttft_ms.percentile(0.5), f.ttft_ms.percentile(0.9),
-        f.ttft_ms.percentile(0.99), f.tpot_ms.percentile(0.5), f.tpot_ms.percentile(0.9),
-        f.tpot_ms.percentile(0.99), f.e2e_ms.percentile(0.5) / 1000,
-        percent(static_cast<double>(f.within_slo), static_cast<double>(f.finished)));
+    std::string text = fmt::format("{:<10}{:>10}", name, f.finished);
+    for (const double share : {0.5, 0.9, 0.99})
+        text += figure_cell(percentile_of(f.ttft_ms, share), 9, 0);
+    for (const double share : {0.5, 0.9, 0.99})
+        text += figure_cell(percentile_of(f.tpot_ms, share), 9, 1);
+    const Figure e2e_ms = percentile_of(f.e2e_ms, 0.5), within = share_of(f.within_slo, f.finished);
+    text += figure_cell(figure_if(e2e_ms.has_value(), e2e_ms.value_or(0) / 1000), 10, 1);
+    return text + figure_cell(figure_if(within.has_value(), 100 * within.value_or(0)), 9, 1) + "\n";
 }
 
 Json scaling_json(const FleetResult& result) {
-    return Json::object({{"started", result.scaling.started},
-                         {"drains", result.scaling.drains},
-                         {"turns_prefill", result.scaling.turns[0]},
-                         {"turns_decode", result.scaling.turns[1]},
-                         {"refused", result.drains.refused},
-                         {"short_chats", result.totals.short_chats},
-                         {"short_chats_ended", result.totals.short_chats_ended},
-                         {"copied_ahead", result.drains.copied_ahead},
-                         {"adopted", result.drains.adopted},
-                         {"resumed", result.drains.resumed},
-                         {"handed_back", result.drains.handed_back},
-                         {"move_ms_p99", result.move_ms.percentile(0.99)},
-                         {"long_pauses", result.drains.long_pauses},
-                         {"moves_ms_p99", result.drains.moves_ms.percentile(0.99)}});
+    return Json::object(
+        {{"started", result.scaling.started},
+         {"drains", result.scaling.drains},
+         {"turns_prefill", result.scaling.turns[0]},
+         {"turns_decode", result.scaling.turns[1]},
+         {"refused", result.drains.refused},
+         {"short_chats", result.totals.short_chats},
+         {"short_chats_ended", result.totals.short_chats_ended},
+         {"copied_ahead", result.drains.copied_ahead},
+         {"adopted", result.drains.adopted},
+         {"resumed", result.drains.resumed},
+         {"handed_back", result.drains.handed_back},
+         {"move_ms_p99", figure_json(percentile_of(result.move_ms, 0.99))},
+         {"long_pauses", result.drains.long_pauses},
+         {"moves_ms_p99", figure_json(percentile_of(result.drains.moves_ms, 0.99))}});
 }
 
 Json resumed_json(const FleetResult& result) {
     return Json::object({{"requests", result.totals.resumed},
-                         {"gap_ms_p99", result.gap_ms.percentile(0.99)},
+                         {"gap_ms_p99", figure_json(percentile_of(result.gap_ms, 0.99))},
                          {"computed_tokens_max", result.recomputed_tokens_max},
                          {"beyond_tail_and_128", result.replays_beyond_block}});
 }
@@ -111,21 +124,23 @@ std::vector<ReportLine> leaving_lines(const FleetResult& result) {
                                result.scaling.drains, drains.refused, result.scaling.started,
                                result.scaling.turns[0], result.scaling.turns[1])},
         {"drained",
-         fmt::format("{} copied ahead, {} moved (pause p99 {:.0f} ms, {} too long; a "
-                     "drain's moves p99 {:.0f} ms), {} resumed, {} handed back",
-                     drains.copied_ahead, drains.adopted, result.move_ms.percentile(0.99),
-                     drains.long_pauses, drains.moves_ms.percentile(0.99), drains.resumed,
+         fmt::format("{} copied ahead, {} moved (pause p99 {}, {} too long; a "
+                     "drain's moves p99 {}), {} resumed, {} handed back",
+                     drains.copied_ahead, drains.adopted,
+                     figure_text(percentile_of(result.move_ms, 0.99), 0, " ms"), drains.long_pauses,
+                     figure_text(percentile_of(drains.moves_ms, 0.99), 0, " ms"), drains.resumed,
                      drains.handed_back)},
-        {"resumed", fmt::format("{} in all; gap p99 {:.0f} ms; at most {} tokens computed for one, "
-                                "more than its tail and 128 for {}",
-                                totals.resumed, result.gap_ms.percentile(0.99),
-                                result.recomputed_tokens_max, result.replays_beyond_block)},
-        {"short chats", totals.short_chats > 0
-                            ? fmt::format("{:.2f} % of {} on draining groups ended within {:g} s",
-                                          percent(static_cast<double>(totals.short_chats_ended),
-                                                  static_cast<double>(totals.short_chats)),
-                                          totals.short_chats, result.config.drain.grace_s)
-                            : "none on draining groups"},
+        {"resumed",
+         fmt::format("{} in all; gap p99 {}; at most {} tokens computed for one, "
+                     "more than its tail and 128 for {}",
+                     totals.resumed, figure_text(percentile_of(result.gap_ms, 0.99), 0, " ms"),
+                     result.recomputed_tokens_max, result.replays_beyond_block)},
+        {"short chats",
+         totals.short_chats > 0
+             ? fmt::format("{} of {} on draining groups ended within {:g} s",
+                           percent_text(totals.short_chats_ended, totals.short_chats),
+                           totals.short_chats, result.config.drain.grace_s)
+             : "none on draining groups"},
     };
 }
 
@@ -135,9 +150,11 @@ std::vector<ReportLine> fleet_headline(const FleetResult& result) {
     const FleetConfig& config = result.config;
     const FleetTotals& counted = result.counted;
     const ServedTokens& served = result.served;
-    const double seconds = std::max(result.measured_s, 1e-9);
+    const double seconds = result.measured_s;
     const auto cards = static_cast<double>(config.cards());
-    const auto rate = [&](std::int64_t count) { return static_cast<double>(count) / seconds; };
+    const auto rate = [&](std::int64_t count) {
+        return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+    };
     const auto busy = [](const CardLedger& ledger) {
         return 100 * (1 - ledger.share(CardTime::idle) - ledger.share(CardTime::failed) -
                       ledger.share(CardTime::kv_wait) - ledger.share(CardTime::blocked));
@@ -156,15 +173,14 @@ std::vector<ReportLine> fleet_headline(const FleetResult& result) {
         {"busy", fmt::format("prefill {:.1f} %, decode {:.1f} %", busy(result.prefill),
                              busy(result.decode))},
         {"decode lock step",
-         fmt::format("{:.3f} mean over slowest rank, {:.1f} sequences a card",
-                     counted.decode_max_us > 0 ? counted.decode_rank_us / counted.decode_max_us : 1,
+         fmt::format("{} mean over slowest rank, {:.1f} sequences a card",
+                     figure_text(lock_step(counted), 3, ""),
                      counted.decode_rank_steps > 0
                          ? counted.decode_sequence_steps / counted.decode_rank_steps
                          : 0)},
-        {"hits", fmt::format("{:.2f} % of input tokens, windows {:.2f} % of requests with a hit",
-                             100 * result.hit_share(),
-                             percent(static_cast<double>(counted.window_hits),
-                                     static_cast<double>(counted.window_wanted)))},
+        {"hits", fmt::format("{} of input tokens, windows {} of requests with a hit",
+                             percent_text(counted.hit_tokens, counted.input_tokens),
+                             percent_text(counted.window_hits, counted.window_wanted))},
         {"tokens",
          fmt::format("{:.0f} input/s, {:.0f} output/s; {:.0f} and {:.0f} a card",
                      rate(served.input_tokens), rate(served.output_tokens),
@@ -172,9 +188,8 @@ std::vector<ReportLine> fleet_headline(const FleetResult& result) {
         {"pool", fmt::format("{:.3f} GiB/s read, {:.3f} GiB/s written",
                              rate(counted.pool_read_bytes) / (1 << 30),
                              rate(counted.pool_written_bytes) / (1 << 30))},
-        {"within SLO", fmt::format("{:.2f} % of the {} that finished; {} are under way at the end",
-                                   percent(static_cast<double>(result.all.within_slo),
-                                           static_cast<double>(result.all.finished)),
+        {"within SLO", fmt::format("{} of the {} that finished; {} are under way at the end",
+                                   percent_text(result.all.within_slo, result.all.finished),
                                    result.all.finished, result.totals.in_flight)},
         {"rejected", fmt::format("{} rejected, {} closed unstarted, {} resumed", counted.rejected,
                                  counted.closed, counted.resumed)},
@@ -223,6 +238,10 @@ std::vector<ExpertReportRow> expert_rows(const FleetResult& result) {
     return rows;
 }
 
+bool is_noise_negative(const FleetResult& result) {
+    return result.prefill.share(CardTime::noise) < 0 || result.decode.share(CardTime::noise) < 0;
+}
+
 std::string fleet_table(const FleetResult& result) {
     std::string text;
     for (const ReportLine& line : fleet_headline(result))
@@ -253,9 +272,8 @@ std::string fleet_table(const FleetResult& result) {
     for (const ExpertReportRow& row : experts)
         text += fmt::format("{:<18}{:>10}{:>10}\n", row.name, row.prefill, row.decode);
     if (!experts.empty()) text += "\n";
-    for (const Assumption& assumption : fleet_assumptions(result.config))
-        text += fmt::format("{:<9} {}: {} ({})\n", assumption.is_measured ? "measured" : "assumed",
-                            assumption.what, assumption.value, assumption.source);
+    if (is_noise_negative(result)) text += fmt::format("{}\n\n", kNoiseMeaning);
+    text += changes_text(result.config) + "\n" + assumptions_text(result.config);
     text += fmt::format("\nseed {}, {} events, hash {:016x}\n", result.config.seed,
                         result.totals.events, result.hash);
     for (const std::string& violation : result.violations)
@@ -271,7 +289,9 @@ std::string fleet_csv(const FleetResult& result) {
     text += has_experts ? ",prefill_moe_lb,decode_moe_lb\n" : "\n";
     for (const FleetSample& s : result.series) {
         text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", s.at_s, s.prefill_use,
-                            s.decode_use, s.hit_share, s.ttft_p50_ms, s.ttft_p99_ms, s.tokens_in_s,
+                            s.decode_use, figure_csv(figure_if(s.input_tokens > 0, s.hit_share)),
+                            figure_csv(figure_if(s.first_tokens > 0, s.ttft_p50_ms)),
+                            figure_csv(figure_if(s.first_tokens > 0, s.ttft_p99_ms)), s.tokens_in_s,
                             s.tokens_out_s, s.waiting, s.decoding, s.prefill_ready, s.decode_ready);
         if (has_experts) text += fmt::format(",{},{}", s.moe_balance[0], s.moe_balance[1]);
         text += "\n";
@@ -282,16 +302,11 @@ std::string fleet_csv(const FleetResult& result) {
 std::string fleet_json(const FleetResult& result) {
     const FleetConfig& config = result.config;
     const FleetTotals& counted = result.counted;
-    Json by_class = Json::object(), by_traffic = Json::object(), assumptions = Json::array();
+    Json by_class = Json::object(), by_traffic = Json::object();
     for (std::size_t i = 0; i < kPrefillClasses; ++i)
         by_class.set(kClassNames[i], figures_json(result.by_class[i]));
     for (std::size_t i = 0; i < kTrafficKinds; ++i)
         by_traffic.set(traffic_name(static_cast<Traffic>(i)), figures_json(result.by_traffic[i]));
-    for (const Assumption& a : fleet_assumptions(config))
-        assumptions.push_back(Json::object({{"what", a.what},
-                                            {"value", a.value},
-                                            {"source", a.source},
-                                            {"measured", a.is_measured}}));
     Json violations = Json::array();
     for (const std::string& violation : result.violations)
         violations.push_back(violation);
@@ -304,7 +319,7 @@ std::string fleet_json(const FleetResult& result) {
         {"requests_s", result.rate},
         {"measured_s", result.measured_s},
         {"efficiency", result.efficiency()},
-        {"hit_share", result.hit_share()},
+        {"hit_share", figure_json(share_of(counted.hit_tokens, counted.input_tokens))},
         {"cost_per_million_tokens",
          result.served.output_tokens > 0 ? Json(result.cost_per_million()) : Json()},
         {"revenue_per_card_hour", result.revenue_per_card_hour()},
@@ -331,14 +346,14 @@ std::string fleet_json(const FleetResult& result) {
                                 {"handed_over", counted.handoff_bytes}})},
         {"windows",
          Json::object({{"wanted", counted.window_wanted}, {"found", counted.window_hits}})},
-        {"decode_lock_step",
-         counted.decode_max_us > 0 ? counted.decode_rank_us / counted.decode_max_us : 1.0},
+        {"decode_lock_step", figure_json(lock_step(counted))},
         {"card_time", Json::object({{"prefill", ledger_json(result.prefill)},
                                     {"decode", ledger_json(result.decode)}})},
         {"all", figures_json(result.all)},
         {"by_class", std::move(by_class)},
         {"by_traffic", std::move(by_traffic)},
-        {"assumptions", std::move(assumptions)},
+        {"changes", changes_json(config)},
+        {"assumptions", assumptions_json(config)},
         {"violations", std::move(violations)},
     });
     if (config.experts.is_process) report.set("experts", experts_json(result));

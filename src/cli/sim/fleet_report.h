@@ -24,6 +24,10 @@ struct ExpertReportRow {
 };
 // What became of the experts; nothing where moe_lb is a constant.
 std::vector<ExpertReportRow> expert_rows(const FleetResult& result);
+// Steps take their model's time times a draw around 1, so their noise may add up to less than 0.
+bool is_noise_negative(const FleetResult& result);
+inline constexpr const char* kNoiseMeaning =
+    "noise and stalls: what steps took beyond their model; below 0 where chance made them shorter.";
 inline constexpr const char* kBoundMeaning =
     "The balanced bound: the same requests on the same cards, with every step full, every rank "
     "equal, moe_lb 1 and all KV there. Efficiency is the share of all card-time that the bound "

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -27,6 +28,18 @@ const char* rule_text(DecodeRule rule) {
     }
 }
 
+Status check_measured(const std::vector<std::string>& tables) {
+    const std::vector<std::string> known(kMeasurable.begin(), kMeasurable.end());
+    for (const std::string& table : tables) {
+        if (std::find(known.begin(), known.end(), table) != known.end()) continue;
+        const std::string nearest = nearest_word(table, known);
+        return invalid_argument(
+            "sim.measured: \"{}\", expected of {}{}", table, fmt::join(known, ", "),
+            nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest));
+    }
+    return {};
+}
+
 }  // namespace
 
 std::optional<double> fleet_number(std::string_view text) {
@@ -39,6 +52,7 @@ std::optional<double> fleet_number(std::string_view text) {
 
 Result<std::vector<SpeculationPoint>> parse_speculation(const std::vector<std::string>& points) {
     std::vector<SpeculationPoint> parsed;
+    if (points.size() == 1 && points[0].empty()) return parsed;  // a flag's way to say none
     for (const std::string& text : points) {
         const std::size_t first = text.find(':');
         const std::size_t second = first == std::string::npos ? first : text.find(':', first + 1);
@@ -109,7 +123,8 @@ void FleetSettings::bind_run() {
     const auto hardware = [&](const char* key, double* value, double max, const char* help) {
         schema_.add(std::string("hardware.") + key, value, 1e-3, max, help);
     };
-    hardware("card_gb", &config_.hardware.card_gb, 1e6, "memory of a card; `sim plan` uses these");
+    hardware("card_gb", &config_.hardware.card_gb, 1e6,
+             "memory of a card; engines of other sizes than the preset's follow from these");
     hardware("read_gb_s", &config_.hardware.read_gb_s, 1e6, "at which it is read");
     hardware("expert_gb", &config_.hardware.expert_gb, 1e6,
              "weights that an engine's cards share out");
@@ -216,7 +231,7 @@ void FleetSettings::bind_decode() {
                 "slowest expert rank over their mean");
     schema_.add(
         "decode.speculation", &speculation_,
-        "SEQUENCES:ROWS:ACCEPTED a sequence and step, by sequences on the card; empty: none");
+        "SEQUENCES:ROWS:ACCEPTED a sequence and step, by sequences on the card; \"\": no drafts");
     schema_.add("decode.accepted_sigma", &decode.accepted_sigma, 0.0, 64.0,
                 "deviation of the tokens that a sequence accepts in a step");
     schema_.add_choice("decode.rule", &rule_, {"joint", "marginal", "split"}, "of placement");
@@ -237,9 +252,10 @@ void FleetSettings::bind_kv() {
                 "handed over beside block KV");
     PoolConfig& pool = config_.pool;
     schema_.add("pool.enabled", &pool.is_enabled, "whether KV outlives its request");
-    schema_.add("pool.ttl_agent_s", &pool.ttl_s[0], 1.0, kSecondsMax, "life from the last use");
-    schema_.add("pool.ttl_chat_s", &pool.ttl_s[1], 1.0, kSecondsMax, "of chat");
-    schema_.add("pool.ttl_other_s", &pool.ttl_s[2], 1.0, kSecondsMax, "of other traffic");
+    schema_.add("pool.ttl_agent_s", &pool.ttl_s[0], 0.0, kSecondsMax,
+                "life from the last use; 0: nothing is kept");
+    schema_.add("pool.ttl_chat_s", &pool.ttl_s[1], 0.0, kSecondsMax, "of chat");
+    schema_.add("pool.ttl_other_s", &pool.ttl_s[2], 0.0, kSecondsMax, "of other traffic");
     schema_.add("pool.capacity_gib", &pool.capacity_gib, 0.0, 1e12,
                 "0: as much as the times to live need");
     schema_.add("pool.window_ttl_s", &pool.window_ttl_s, 0.0, kSecondsMax,
@@ -387,6 +403,7 @@ Result<FleetConfig> FleetSettings::config() const {
                                 : rule_ == "marginal" ? DecodeRule::marginal
                                                       : DecodeRule::joint;
     FATHOM_ASSIGN(config.decode.speculation, parse_speculation(speculation_));
+    FATHOM_RETURN_IF_ERROR(check_measured(config.measured));
     config.prefill.policy.costs.fill(cost_);
     FATHOM_RETURN_IF_ERROR(check_fleet(config));
     return config;

@@ -25,6 +25,8 @@ class FleetSettings {
     // A file of `fathom calibrate` and its model; empty: none.
     const std::string& calibration() const { return calibration_; }
     const std::string& model() const { return model_; }
+    // As they are bound, unchecked.
+    const FleetConfig& values() const { return config_; }
     // What the keys say. invalid_argument names key, value and expectation.
     Result<FleetConfig> config() const;
 
@@ -51,7 +53,7 @@ class FleetSettings {
 // A finite number and nothing else.
 std::optional<double> fleet_number(std::string_view text);
 // "16:5.4:3.256": sequences a rank, rows and accepted tokens of each in a step. Sequences must
-// rise.
+// rise. One empty word is no point, as the list without any.
 Result<std::vector<SpeculationPoint>> parse_speculation(const std::vector<std::string>& points);
 
 }  // namespace fathom

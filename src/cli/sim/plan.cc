@@ -8,58 +8,29 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/output_file.h"
-#include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/print_result.h"
 #include "cli/progress.h"
+#include "cli/sim/figures.h"
 #include "cli/sim/fleet_order.h"
 #include "sim/study/sizing.h"
 
 namespace fathom {
 namespace {
 
-struct Plan {
-    std::int64_t cards = 0;
-    double usd_hour = 0, seconds = 150, warmup_s = 60, slo_share = 0.95;
-    std::int64_t candidates = 6;
-    std::vector<std::string> prefill_ep, decode_ep;
-    std::string csv;
-    bool json = false;
-};
-
-FleetOrderReader reader(Plan& plan) {
+FleetOrderReader reader() {
     FleetOrderReader reader;
     reader.spec.usage = "fathom sim plan PRESET|CONFIG.toml --cards N [options]";
     reader.spec.summary =
         "Looks for the fleet that serves most of the described traffic within the SLO: how many "
         "prefill and\ndecode cards, in engines of what size. Then takes one thing away after the "
         "other (drafts, the\npool, ...) to tell what each gains. Step curves, prices and traffic "
-        "are "
-        "those of the file or preset.";
+        "are those of the file or preset.";
     reader.spec.tables = {"plan"};
     reader.spec.aliases = {{"--cards", "plan.cards"},
                            {"--usd-hour", "plan.usd_hour"},
                            {"--csv", "plan.csv"},
                            {"--json", "plan.json"}};
-    reader.bind_own = [&plan](ConfigSchema& schema) {
-        plan = {};
-        schema.add("plan.cards", &plan.cards, 0, 1'000'000,
-                   "cards to plan for; 0: those of the preset, or of plan.usd_hour");
-        schema.add("plan.usd_hour", &plan.usd_hour, 0.0, 1e9,
-                   "budget instead of cards, at money.card_hour");
-        schema.add("plan.prefill_ep", &plan.prefill_ep,
-                   "sizes of prefill engines to try; repeated; by default 2, 4 and 8");
-        schema.add("plan.decode_ep", &plan.decode_ep,
-                   "sizes of decode groups to try; by default 2, 4, 8, 16, 32 and 64");
-        schema.add("plan.slo_share", &plan.slo_share, 0.01, 1.0,
-                   "of requests that must be within the SLO");
-        schema.add("plan.candidates", &plan.candidates, 1, 100, "pairs of sizes that are run");
-        schema.add("plan.seconds", &plan.seconds, 10.0, 86'400.0, "measured time of each run");
-        schema.add("plan.warmup_s", &plan.warmup_s, 0.0, 86'400.0,
-                   "and before it; copies of a trace begin within it, unless "
-                   "workload.trace_spread_s says when");
-        schema.add("plan.csv", &plan.csv, "file for the rows");
-        schema.add("plan.json", &plan.json, "JSON on standard output instead of tables");
-    };
     return reader;
 }
 
@@ -76,7 +47,7 @@ Result<std::vector<std::int64_t>> sizes(const char* key, const std::vector<std::
     return sizes;
 }
 
-Result<SizingQuestion> question_of(const Plan& plan, const FleetConfig& base) {
+Result<SizingQuestion> question_of(const PlanKeys& plan, const FleetConfig& base) {
     SizingQuestion question;
     question.base = base;
     question.base.duration_s = plan.warmup_s + plan.seconds;
@@ -86,6 +57,10 @@ Result<SizingQuestion> question_of(const Plan& plan, const FleetConfig& base) {
         question.base.workload.trace_spread_s = plan.warmup_s;
     question.cards = plan.cards > 0 ? plan.cards : base.cards();
     if (plan.usd_hour > 0) {
+        if (plan.cards > 0)
+            return invalid_argument(
+                "plan.cards: {} and plan.usd_hour: {}, expected one of them: a budget buys cards",
+                plan.cards, plan.usd_hour);
         if (!(base.money.card_hour > 0))
             return invalid_argument("money.card_hour: {}, expected more than 0 for plan.usd_hour",
                                     base.money.card_hour);
@@ -109,10 +84,17 @@ Result<SizingQuestion> question_of(const Plan& plan, const FleetConfig& base) {
 Result<SizingAnswer> answer_of(const SizingQuestion& question) {
     const Interrupts interrupts;
     Progress progress("runs", 0, real_clock());
-    return size_fleet(question, [&](std::int64_t runs) {
-        progress.update(runs);
-        return !interrupts.pending();
+    return within_memory([&] {
+        return size_fleet(question, [&](std::int64_t runs) {
+            progress.update(runs);
+            return !interrupts.pending();
+        });
     });
+}
+
+// Where nothing is within the SLO there are no figures of a run at capacity.
+Figure at_capacity(const SizingRow& row, double value) {
+    return figure_if(row.capacity > 0, value);
 }
 
 std::string table(const SizingQuestion& question, const SizingAnswer& answer) {
@@ -122,11 +104,19 @@ std::string table(const SizingQuestion& question, const SizingAnswer& answer) {
         "{:>9}{:>11}{:>10}{:>10}{:>9}{:>9}{:>7}\n",
         question.cards, 100 * question.slo_share, answer.runs, "prefill + decode", "bound/s",
         "capac./s", "tokens/s", "USD/M tok", "income/h", "TTFT p99", "TPOT p99", "work %");
-    for (const SizingRow& row : answer.candidates)
-        text += fmt::format(
-            "{:<24}{:>9.2f}{:>9.2f}{:>11.0f}{:>10.4f}{:>10.2f}{:>9.0f}{:>9.1f}{:>7.1f}\n", row.name,
-            row.bound, row.capacity, row.tokens_s, row.usd_per_million, row.usd_revenue_hour,
-            row.ttft_p99_ms, row.tpot_p99_ms, 100 * row.efficiency);
+    for (const SizingRow& row : answer.candidates) {
+        text += fmt::format("{:<24}{:>9.2f}{:>9.2f}", row.name, row.bound, row.capacity);
+        const auto cell = [&](double value, int width, int digits) {
+            text += figure_cell(at_capacity(row, value), width, digits);
+        };
+        cell(row.tokens_s, 11, 0);
+        cell(row.usd_per_million, 10, 4);
+        cell(row.usd_revenue_hour, 10, 2);
+        cell(row.ttft_p99_ms, 9, 0);
+        cell(row.tpot_p99_ms, 9, 1);
+        cell(100 * row.efficiency, 7, 1);
+        text += "\n";
+    }
     for (const std::string& why : answer.impossible)
         text += fmt::format("not possible: {}\n", why);
     const SizingRow& best = answer.best();
@@ -152,11 +142,7 @@ std::string table(const SizingQuestion& question, const SizingAnswer& answer) {
     text += "\nsizes of engines, of those that were run\n";
     best_of(true);
     best_of(false);
-    text += "\n";
-    for (const Assumption& assumption : fleet_assumptions(question.base))
-        text += fmt::format("{:<9} {}: {} ({})\n", assumption.is_measured ? "measured" : "assumed",
-                            assumption.what, assumption.value, assumption.source);
-    return text;
+    return text + "\n" + changes_text(question.base) + "\n" + assumptions_text(question.base);
 }
 
 std::string csv(const SizingAnswer& answer) {
@@ -164,13 +150,14 @@ std::string csv(const SizingAnswer& answer) {
         "row,name,prefill_ep,engines,decode_ep,groups,bound_s,capacity_s,tokens_s,usd_per_million,"
         "usd_revenue_hour,ttft_p99_ms,tpot_p99_ms,hit_share,efficiency\n";
     const auto add = [&](const char* kind, const std::vector<SizingRow>& rows) {
-        for (const SizingRow& r : rows)
-            text += fmt::format(
-                "{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},"
-                "{:.6g},{:.6g}\n",
-                kind, r.name, r.prefill_ranks, r.engines, r.decode_ranks, r.groups, r.bound,
-                r.capacity, r.tokens_s, r.usd_per_million, r.usd_revenue_hour, r.ttft_p99_ms,
-                r.tpot_p99_ms, r.hit_share, r.efficiency);
+        for (const SizingRow& r : rows) {
+            text += fmt::format("{},{},{},{},{},{},{:.6g},{:.6g}", kind, r.name, r.prefill_ranks,
+                                r.engines, r.decode_ranks, r.groups, r.bound, r.capacity);
+            for (const double value : {r.tokens_s, r.usd_per_million, r.usd_revenue_hour,
+                                       r.ttft_p99_ms, r.tpot_p99_ms, r.hit_share, r.efficiency})
+                text += "," + figure_csv(at_capacity(r, value));
+            text += "\n";
+        }
     };
     add("split", answer.candidates);
     add("without", answer.without);
@@ -181,20 +168,21 @@ std::string json(const SizingQuestion& question, const SizingAnswer& answer) {
     const auto rows_json = [](const std::vector<SizingRow>& rows) {
         Json list = Json::array();
         for (const SizingRow& r : rows)
-            list.push_back(Json::object({{"name", r.name},
-                                         {"prefill_ep", r.prefill_ranks},
-                                         {"engines", r.engines},
-                                         {"decode_ep", r.decode_ranks},
-                                         {"groups", r.groups},
-                                         {"bound_s", r.bound},
-                                         {"capacity_s", r.capacity},
-                                         {"tokens_s", r.tokens_s},
-                                         {"usd_per_million", r.usd_per_million},
-                                         {"usd_revenue_hour", r.usd_revenue_hour},
-                                         {"ttft_p99_ms", r.ttft_p99_ms},
-                                         {"tpot_p99_ms", r.tpot_p99_ms},
-                                         {"hit_share", r.hit_share},
-                                         {"efficiency", r.efficiency}}));
+            list.push_back(
+                Json::object({{"name", r.name},
+                              {"prefill_ep", r.prefill_ranks},
+                              {"engines", r.engines},
+                              {"decode_ep", r.decode_ranks},
+                              {"groups", r.groups},
+                              {"bound_s", r.bound},
+                              {"capacity_s", r.capacity},
+                              {"tokens_s", figure_json(at_capacity(r, r.tokens_s))},
+                              {"usd_per_million", figure_json(at_capacity(r, r.usd_per_million))},
+                              {"usd_revenue_hour", figure_json(at_capacity(r, r.usd_revenue_hour))},
+                              {"ttft_p99_ms", figure_json(at_capacity(r, r.ttft_p99_ms))},
+                              {"tpot_p99_ms", figure_json(at_capacity(r, r.tpot_p99_ms))},
+                              {"hit_share", figure_json(at_capacity(r, r.hit_share))},
+                              {"efficiency", figure_json(at_capacity(r, r.efficiency))}}));
         return list;
     };
     Json impossible = Json::array();
@@ -205,14 +193,14 @@ std::string json(const SizingQuestion& question, const SizingAnswer& answer) {
                          {"runs", answer.runs},
                          {"splits", rows_json(answer.candidates)},
                          {"without", rows_json(answer.without)},
-                         {"impossible", std::move(impossible)}})
+                         {"impossible", std::move(impossible)},
+                         {"changes", changes_json(question.base)},
+                         {"assumptions", assumptions_json(question.base)}})
                .dump() +
            "\n";
 }
 
-Status run_plan(const Plan& plan, const FleetOrder& order) {
-    FATHOM_RETURN_IF_ERROR(check_sim_outputs({plan.csv}, order.inputs));
-    FATHOM_ASSIGN(const SizingQuestion question, question_of(plan, order.config));
+Status run_plan(const PlanKeys& plan, const SizingQuestion& question) {
     FATHOM_ASSIGN(const SizingAnswer answer, answer_of(question));
     if (answer.candidates.empty() || answer.best().capacity <= 0)
         return error(
@@ -221,19 +209,21 @@ Status run_plan(const Plan& plan, const FleetOrder& order) {
             "rate that was tried; allow more (slo.tpot_ms, slo.ttft_s_16k …) or give more cards",
             question.cards, 100 * question.slo_share);
     if (!plan.csv.empty()) FATHOM_RETURN_IF_ERROR(write_output_file(plan.csv, csv(answer)));
-    fmt::print("{}", plan.json ? json(question, answer) : table(question, answer));
-    return {};
+    return print_result(plan.json ? json(question, answer) : table(question, answer));
 }
 
 }  // namespace
 
 int run_sim_plan(const std::vector<std::string>& args) {
-    Plan plan;
-    const auto order = reader(plan).read(args);
-    if (!order.ok()) return fail_sim_command("plan", order.status());
-    if (order->help) return kExitOk;
-    const Status status = run_plan(plan, *order);
-    return status.ok() ? kExitOk : fail_sim_command("plan", status);
+    const auto order = reader().read(args);
+    if (!order.ok()) return refuse_sim_command("plan", order.status());
+    if (!order->help.empty()) return end_sim_command("plan", print_result(order->help));
+    const PlanKeys& plan = order->keys.plan;
+    const Status outputs_fit = check_sim_outputs({plan.csv}, order->inputs);
+    if (!outputs_fit.ok()) return refuse_sim_command("plan", outputs_fit);
+    const auto question = question_of(plan, order->config);
+    if (!question.ok()) return refuse_sim_command("plan", question.status());
+    return end_sim_command("plan", run_plan(plan, *question));
 }
 
 }  // namespace fathom

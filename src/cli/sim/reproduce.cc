@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/json.h"
-#include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/print_result.h"
 #include "cli/sim/fleet_order.h"
 #include "policy/verify_model.h"
 #include "sim/fleet/workload.h"
@@ -127,7 +127,8 @@ void add_hits(Rows& rows, const FleetConfig& config) {
 
 Result<FleetResult> run_at(FleetConfig config, double load) {
     config.workload.load = load;
-    FATHOM_ASSIGN(FleetResult result, simulate_fleet(config));
+    const Interrupts interrupts;
+    FATHOM_ASSIGN(FleetResult result, simulate_fleet(config, interrupts));
     if (!result.violations.empty())
         return error(StatusCode::internal, "{}", result.violations.front());
     return result;
@@ -257,22 +258,24 @@ Result<Rows> reproduce(const Reproduce& what) {
     return rows;
 }
 
-void print_rows(const Rows& rows, bool as_json) {
-    if (as_json) {
-        Json list = Json::array();
-        for (const Row& row : rows)
-            list.push_back(Json::object({{"what", row.what},
-                                         {"published", row.published},
-                                         {"ours", row.ours},
-                                         {"within", row.is_within},
-                                         {"rests_on", row.rests_on}}));
-        fmt::print("{}\n", Json::object({{"rows", std::move(list)}}).dump());
-        return;
-    }
+std::string rows_json(const Rows& rows) {
+    Json list = Json::array();
     for (const Row& row : rows)
-        fmt::print(
+        list.push_back(Json::object({{"what", row.what},
+                                     {"published", row.published},
+                                     {"ours", row.ours},
+                                     {"within", row.is_within},
+                                     {"rests_on", row.rests_on}}));
+    return Json::object({{"rows", std::move(list)}}).dump() + "\n";
+}
+
+std::string rows_text(const Rows& rows) {
+    std::string text;
+    for (const Row& row : rows)
+        text += fmt::format(
             "{:<7} {}\n        published  {}\n        ours       {}\n        rests on   {}\n",
             row.is_within ? "within" : "MISSES", row.what, row.published, row.ours, row.rests_on);
+    return text;
 }
 
 }  // namespace
@@ -297,15 +300,12 @@ int run_sim_reproduce(const std::vector<std::string>& args) {
                     {"--load", "reproduce.load"}},
         .positional_max = 0};
     const auto line = parse_command_line(args, schema, spec);
-    if (!line.ok()) return fail_sim_command("reproduce", line.status());
-    if (line->help) {
-        fmt::print("{}", help_text(schema, spec));
-        return kExitOk;
-    }
+    if (!line.ok()) return refuse_sim_command("reproduce", line.status());
+    if (line->help) return end_sim_command("reproduce", print_result(help_text(schema, spec)));
     const auto rows = reproduce(what);
-    if (!rows.ok()) return fail_sim_command("reproduce", rows.status());
-    print_rows(*rows, what.json);
-    return kExitOk;
+    if (!rows.ok()) return end_sim_command("reproduce", rows.status());
+    return end_sim_command("reproduce",
+                           print_result(what.json ? rows_json(*rows) : rows_text(*rows)));
 }
 
 }  // namespace fathom

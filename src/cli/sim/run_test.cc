@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/sim/fleet_order.h"
 #include "cli/sim/fleet_report.h"
 #include "cli/sim/fleet_settings.h"
 #include "cli/sim/plan.h"
@@ -140,6 +141,11 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{"[agent]\ncompact_tokens = 100.0\n", "agent.compacted_tokens: 16000, expected"},
         Hostile{"[decode]\nranks = 64\nper_sequence = true\n",
                 "64 decode cards, expected at most 8"},
+        Hostile{"[prefill]\nengines = 100000\nranks = 1024\n", "cards, expected at most 1000000"},
+        Hostile{"[sim]\nmeasured = [\"prefil\"]\n", "did you mean \"prefill\"?"},
+        Hostile{"[sim]\nmeasured = [\"pool\"]\n", "expected of prefill, decode, workload"},
+        Hostile{"[decode]\nspeculation = [\"1:1:1\", \"\"]\n",
+                "decode.speculation: \"\", expected"},
         Hostile{"[decode]\nblocks_per_rank = 10\n", "decode.blocks_per_rank: 10, expected"}));
 
 TEST(SimRun, RefusesFilesAndWordsThatItDoesNotKnow) {
@@ -210,7 +216,7 @@ TEST(FleetReport, SourcesAreThoseOfTheValues) {
     std::size_t set = 0, warned = 0;
     for (const Assumption& assumption : fleet_assumptions(config)) {
         set += assumption.source == "set by the configuration" ? 1 : 0;
-        warned += assumption.source.find("sim plan") != std::string::npos ? 1 : 0;
+        warned += assumption.value.find("are not derived") != std::string::npos ? 1 : 0;
         EXPECT_FALSE(assumption.is_measured) << assumption.what;
     }
     EXPECT_GE(set, 4U);
@@ -327,7 +333,7 @@ TEST(SimPlan, SaysWhatToDoWithATraceOfSeveralSuites) {
     };
     const std::string path = write_trace("suites.jsonl", line("a") + line("b"));
     testing::internal::CaptureStderr();
-    EXPECT_EQ(run_sim_plan(plan_of_trace(path)), kExitUsage);
+    EXPECT_EQ(run_sim_plan(plan_of_trace(path)), kExitFailed);
     const std::string said = testing::internal::GetCapturedStderr();
     EXPECT_NE(said.find("suites.jsonl has several suites, each with times of its own, and a fleet "
                         "needs one; take the lines with one value of \"suite\""),

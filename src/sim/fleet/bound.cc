@@ -12,7 +12,7 @@ BoundRates bound_rates(const FleetConfig& config, const std::vector<SessionCall>
         const double ttl_us = config.pool.ttl_s[static_cast<std::size_t>(call.traffic)] * 1e6;
         const std::int32_t kept =
             call.reusable_tokens - (config.pool.is_output_persisted ? 0 : call.answer_tokens);
-        const std::int64_t hit = !config.pool.is_enabled                      ? 0
+        const std::int64_t hit = !config.pool.keeps(call.traffic)             ? 0
                                  : static_cast<double>(call.gap_us) <= ttl_us ? kept
                                                                               : call.shared_tokens;
         const bool has_window = static_cast<double>(call.gap_us) <= config.pool.window_ttl_s * 1e6;

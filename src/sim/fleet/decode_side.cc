@@ -83,14 +83,14 @@ double DecodeSide::load_share(const DecodeSideConfig& config, double sequences) 
 }
 
 DecodeSide::DecodeSide(const DecodeSideConfig& config, std::uint64_t seed, EventQueue& events,
-                       Host& host)
+                       Host& host, const std::function<bool()>& goes_on)
     : config_(config),
       events_(events),
       host_(host),
       balancer_(config.policy),
       groups_(static_cast<std::size_t>(config.groups)) {
     std::uint64_t entity = 0;
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (std::size_t g = 0; g < groups_.size() && goes_on(); ++g) {
         Group& group = groups_[g];
         group.ranks.resize(static_cast<std::size_t>(config.ranks));
         for (Rank& rank : group.ranks)

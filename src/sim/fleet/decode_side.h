@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "policy/decode_balancer.h"
@@ -49,7 +50,9 @@ class DecodeSide {
         // Was told to leave the group, and had ended by the time it would have.
         virtual void stayed(std::uint32_t slot, std::size_t group) = 0;
     };
-    DecodeSide(const DecodeSideConfig& config, std::uint64_t seed, EventQueue& events, Host& host);
+    // `goes_on` is asked for each group, and behind false nothing works.
+    DecodeSide(const DecodeSideConfig& config, std::uint64_t seed, EventQueue& events, Host& host,
+               const std::function<bool()>& goes_on);
 
     // The balancer's answers to a batch. The caller promises each that was placed.
     void place(const std::vector<DecodeRequest>& batch, std::vector<DecodePlacement>* out);

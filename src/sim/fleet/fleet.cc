@@ -25,6 +25,8 @@ constexpr SimTime kPlaceNs = 5'000'000;
 // Of those that wait, in one tick; few while decode is full, since each looks at every rank.
 constexpr std::size_t kPlaceMax = 4096, kPlaceWhenFull = 64;
 constexpr std::size_t kPrefetch = 8;  // requests ahead
+// Between two questions whether to go on: an event of a huge fleet may take a millisecond.
+constexpr std::int64_t kEventsPerLook = 1024;
 constexpr int kSamples = 240;
 constexpr double kFirstOutputGuess = 400;  // until requests have ended
 
@@ -33,14 +35,14 @@ class Fleet : private PrefillSide::Host,
               private DrainSide::Host,
               private Lifecycle::Host {
   public:
-    Fleet(const FleetConfig& config, Traffics traffics)
+    Fleet(const FleetConfig& config, Traffics traffics, const std::function<bool()>& goes_on)
         : config_(config),
           workload_(std::move(traffics.open)),
           clients_(std::move(traffics.clients)),
           kv_(config,
               traffics.written_tokens_s() * static_cast<double>(config.network.token_bytes)),
-          prefill_(config.prefill, config.seed, events_, *this),
-          decode_(config.decode, config.seed, events_, *this),
+          prefill_(config.prefill, config.seed, events_, *this, goes_on),
+          decode_(config.decode, config.seed, events_, *this, goes_on),
           drains_(config, events_, prefill_, decode_, *this),
           lifecycle_(config, events_, *this),
           end_ns_(static_cast<SimTime>(config.duration_s * 1e9)),
@@ -63,6 +65,7 @@ class Fleet : private PrefillSide::Host,
     }
 
     Result<FleetResult> run(const FleetHooks& hooks) {
+        if (hooks.progress && !hooks.progress(0, config_.duration_s)) return interrupted();
         FATHOM_RETURN_IF_ERROR(begin_arrivals());
         push(kPollNs, FleetEvent::prefill_poll);
         push(sample_ns(1), FleetEvent::sample);
@@ -75,15 +78,17 @@ class Fleet : private PrefillSide::Host,
             hash_.add(static_cast<std::uint64_t>(event.subject));
             prefetch_next();
             FATHOM_RETURN_IF_ERROR(handle(event));
-            if ((++result_.totals.events & 0xffff) == 0 && hooks.progress &&
+            if (++result_.totals.events % kEventsPerLook == 0 && hooks.progress &&
                 !hooks.progress(static_cast<double>(event.time_ns) / 1e9, config_.duration_s))
-                return error(StatusCode::cancelled, "the run was interrupted");
+                return interrupted();
         }
         finish();
         return std::move(result_);
     }
 
   private:
+    static Status interrupted() { return error(StatusCode::cancelled, "the run was interrupted"); }
+
     // Where the counters that the sides keep stood when counting began.
     struct Marks {
         std::int64_t prefill_step_ns = 0, decode_step_ns = 0;
@@ -653,6 +658,8 @@ class Fleet : private PrefillSide::Host,
         sample.tokens_in_s = static_cast<double>(input) / span_ns * 1e9;
         sample.tokens_out_s =
             static_cast<double>(std::exchange(interval_output_, 0)) / span_ns * 1e9;
+        sample.input_tokens = input;
+        sample.first_tokens = interval_ttft_ms_.count();
         sample.ttft_p50_ms = interval_ttft_ms_.percentile(0.5);
         sample.ttft_p99_ms = interval_ttft_ms_.percentile(0.99);
         interval_ttft_ms_ = {};
@@ -675,7 +682,8 @@ class Fleet : private PrefillSide::Host,
         totals.prefill_steps = prefill_.steps();
         totals.decode_steps = decode_.steps();
         totals.redone_tokens = prefill_.redone_tokens();
-        result_.measured_s = static_cast<double>(now_ns() - counted_from_ns_) / 1e9;
+        if (has_warmed_up_)
+            result_.measured_s = static_cast<double>(now_ns() - counted_from_ns_) / 1e9;
         result_.prefill = prefill_.ledger();
         result_.decode = decode_.ledger();
         result_.counted.decode_rank_us = decode_.rank_us() - decode_rank_us_;
@@ -690,9 +698,9 @@ class Fleet : private PrefillSide::Host,
                 Digest().add(result_.fleet_decisions).add(drains_.decision_hash()).value();
         result_.drains = drains_.figures();
         result_.scaling = lifecycle_.figures();
+        // In the time in which requests arrive, however early or late the last one ends.
         if (result_.rate == 0)
-            result_.rate = static_cast<double>(totals.arrived) * 1e9 /
-                           static_cast<double>(std::max<SimTime>(1, now_ns()));
+            result_.rate = static_cast<double>(totals.arrived) / config_.duration_s;
         hash_.add(result_.prefill_decisions).add(result_.decode_decisions);
         hash_.add(result_.fleet_decisions);
         if (experts_) hash_.add(experts_->finish(result_));
@@ -779,7 +787,8 @@ class Fleet : private PrefillSide::Host,
 Result<FleetResult> run_fleet(const FleetConfig& config, const FleetHooks& hooks) {
     FATHOM_RETURN_IF_ERROR(check_fleet(config));
     FATHOM_ASSIGN(Traffics traffics, open_traffics(config));
-    const auto fleet = std::make_unique<Fleet>(config, std::move(traffics));
+    const auto goes_on = [&] { return !hooks.progress || hooks.progress(0, config.duration_s); };
+    const auto fleet = std::make_unique<Fleet>(config, std::move(traffics), goes_on);
     return fleet->run(hooks);
 }
 

@@ -17,7 +17,8 @@
 namespace fathom {
 
 struct FleetHooks {
-    // Called now and then with simulated and wanted seconds; false ends the run as cancelled.
+    // Called often, while a fleet is set up as well, with simulated and wanted seconds; false ends
+    // the run as cancelled.
     std::function<bool(double done_s, double total_s)> progress;
 };
 

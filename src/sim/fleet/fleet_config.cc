@@ -73,6 +73,9 @@ double expert_read_us(const HardwareConfig& hardware, std::int64_t ranks) {
     return hardware.expert_gb / hardware.read_gb_s * 1e6 / static_cast<double>(ranks);
 }
 
+// What any card may be said to hold and a step to take.
+constexpr double kBlocksMax = 1LL << 32, kStepUsMax = 1e9;
+
 Result<std::int64_t> kv_blocks(const FleetConfig& config, const char* key, std::int64_t ranks) {
     const HardwareConfig& hardware = config.hardware;
     const double weights_gb = hardware.other_gb + hardware.expert_gb / static_cast<double>(ranks);
@@ -85,7 +88,7 @@ Result<std::int64_t> kv_blocks(const FleetConfig& config, const char* key, std::
             "{}: {} cards hold {:.1f} GB of weights each, of hardware.card_gb {:g}, and no "
             "KV of workload.context_tokens_max",
             key, ranks, weights_gb, hardware.card_gb);
-    return static_cast<std::int64_t>(left_gb / block_gb);
+    return static_cast<std::int64_t>(std::min(left_gb / block_gb, kBlocksMax));
 }
 
 // 60,000 tokens a second and card without hits, 1.5 million with: the public figures.
@@ -216,8 +219,16 @@ Status set_decode_ranks(FleetConfig& config, std::int64_t ranks) {
     FATHOM_ASSIGN(config.decode.blocks_per_rank, kv_blocks(config, "decode.ranks", ranks));
     DecodeCost& cost = config.decode.policy.cost;
     const std::int64_t before = config.decode.ranks;
-    cost.c0_us = std::max(0.0, cost.c0_us + expert_read_us(config.hardware, ranks) -
-                                   expert_read_us(config.hardware, before));
+    const double read_us = expert_read_us(config.hardware, std::min(ranks, before));
+    if (!(read_us <= kStepUsMax))
+        return invalid_argument(
+            "hardware.read_gb_s: {}, at which a card of {} reads its experts in {:.3g} us, "
+            "expected "
+            "at most {:g} us",
+            config.hardware.read_gb_s, std::min(ranks, before), read_us, kStepUsMax);
+    cost.c0_us = std::clamp(cost.c0_us + expert_read_us(config.hardware, ranks) -
+                                expert_read_us(config.hardware, before),
+                            0.0, kStepUsMax);
     cost.moe_us *= static_cast<double>(before) / static_cast<double>(ranks);
     cost.moe_balance = moe_balance_of(cost.moe_balance, before, ranks);
     config.decode.ranks = ranks;
@@ -227,6 +238,13 @@ Status set_decode_ranks(FleetConfig& config, std::int64_t ranks) {
 Status check_fleet(const FleetConfig& config) {
     FATHOM_RETURN_IF_ERROR(config.prefill.policy.check());
     FATHOM_RETURN_IF_ERROR(config.decode.policy.check());
+    // A card takes about a kilobyte.
+    if (config.cards() > kFleetCardsMax)
+        return invalid_argument(
+            "prefill.engines x prefill.ranks + decode.groups x decode.ranks: {} x {} + {} x {} "
+            "cards, expected at most {}",
+            config.prefill.engines, config.prefill.ranks, config.decode.groups, config.decode.ranks,
+            kFleetCardsMax);
     FATHOM_RETURN_IF_ERROR(config.experts.check(config.prefill.ranks, config.decode.ranks));
     if (!(config.warmup_s < config.duration_s))
         return invalid_argument("sim.warmup_s: {}, expected less than sim.duration_s, {}",
@@ -328,10 +346,10 @@ std::vector<Assumption> assumptions_of(const FleetConfig& config) {
 }  // namespace
 
 std::vector<Assumption> fleet_assumptions(const FleetConfig& config) {
-    const auto is_measured = [&](std::string_view table) {
-        return std::find(config.measured.begin(), config.measured.end(), table) !=
-               config.measured.end();
+    const auto holds = [](const std::vector<std::string>& tables, std::string_view table) {
+        return std::find(tables.begin(), tables.end(), table) != tables.end();
     };
+    const auto is_measured = [&](std::string_view table) { return holds(config.measured, table); };
     std::vector<Assumption> list = assumptions_of(config);
     const Result<FleetConfig> preset = fleet_preset(config.preset);
     const std::vector<Assumption> usual = preset.ok() ? assumptions_of(*preset) : list;
@@ -348,21 +366,26 @@ std::vector<Assumption> fleet_assumptions(const FleetConfig& config) {
             assumption.source = "measured, says the configuration";
         } else if (is_other && (!is_traffic || is_generated)) {
             assumption.is_measured = false;
-            assumption.source = "set by the configuration";
+            assumption.source = holds(config.derived, table) ? "derived from the preset's"
+                                                             : "set by the configuration";
         }
     }
-    // What `sim plan` derives from [hardware], a run leaves to its configuration.
-    const auto warn = [&](const char* side, std::int64_t ranks, std::int64_t usual_ranks) {
+    const auto tell = [&](const char* side, std::int64_t ranks, std::int64_t usual_ranks) {
         if (ranks == usual_ranks || is_measured(side)) return;
-        list.push_back({fmt::format("{}, engines of {} cards", side, ranks),
-                        "their step costs and memory are not derived",
-                        fmt::format("all that is not set here is of engines of {} cards; `fathom "
-                                    "sim plan` derives it",
-                                    usual_ranks)});
+        if (holds(config.derived, side))
+            list.push_back(
+                {fmt::format("{}, engines of {} cards", side, ranks),
+                 "step costs and memory are derived",
+                 fmt::format("from [hardware] and those of engines of {} cards", usual_ranks)});
+        else
+            list.push_back({fmt::format("{}, engines of {} cards", side, ranks),
+                            "step costs and memory are not derived",
+                            "costs of this side are configured; what is not set is of engines of " +
+                                fmt::format("{} cards", usual_ranks)});
     };
     if (preset.ok()) {
-        warn("prefill", config.prefill.ranks, preset->prefill.ranks);
-        warn("decode", config.decode.ranks, preset->decode.ranks);
+        tell("prefill", config.prefill.ranks, preset->prefill.ranks);
+        tell("decode", config.decode.ranks, preset->decode.ranks);
     }
     return list;
 }

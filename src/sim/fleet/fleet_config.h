@@ -66,6 +66,10 @@ struct PoolConfig {
     double read_us = 1500;           // before the first byte
     double read_gib_s_per_card = 2;  // what the store gives, all readers together
     bool is_output_persisted = true;
+    // With a life of 0 s traffic finds nothing, common prefixes included, and leaves nothing.
+    bool keeps(Traffic traffic) const {
+        return is_enabled && ttl_s[static_cast<std::size_t>(traffic)] > 0;
+    }
 };
 
 // Sessions of the generator: prompts that grow with every call.
@@ -164,7 +168,18 @@ struct HardwareConfig {
     double expert_gb = 289;  // shared out among the cards of an engine
     double other_gb = 25;    // on each card
     double kv_share = 0.9;   // of what is left, for KV
+    friend bool operator==(const HardwareConfig&, const HardwareConfig&) = default;
 };
+
+// Tables of values that can be called measured.
+inline constexpr std::array<std::string_view, 3> kMeasurable = {"prefill", "decode", "workload"};
+
+struct FleetChange {
+    std::string key, value, usual;  // values as TOML writes them; usual: the preset's
+    std::string source;             // a file and line, a flag, a calibration, a derivation
+};
+
+inline constexpr std::int64_t kFleetCardsMax = 1'000'000;
 
 struct FleetConfig {
     std::string preset = "one-box";
@@ -184,8 +199,12 @@ struct FleetConfig {
     ScalingConfig scaling;
     HardwareConfig hardware;
     ExpertConfig experts;
-    // Tables (prefill, decode, network, pool, workload) whose values somebody measured.
+    // Of kMeasurable, those whose values somebody measured.
     std::vector<std::string> measured;
+    // For reports: the sides (prefill, decode) whose costs and memory were derived for engines of
+    // other sizes than the preset's, and each key that is not as in the preset.
+    std::vector<std::string> derived;
+    std::vector<FleetChange> changes;
 
     std::int64_t prefill_cards() const { return prefill.engines * prefill.ranks; }
     std::int64_t decode_cards() const { return decode.groups * decode.ranks; }

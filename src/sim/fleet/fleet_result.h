@@ -38,7 +38,7 @@ enum class CardTime : std::uint8_t {
     dp_imbalance,   // waiting for the slowest rank
     moe_imbalance,  // waiting for the slowest expert rank
     step_fixed,     // fixed cost of steps beyond what full steps have
-    noise,          // steps that took longer or shorter than their model, stalls
+    noise,          // steps against their model, and stalls: below 0 where steps were shorter
     kv_wait,        // granted prompts whose KV is on its way, and nothing else to do
     blocked,        // finished prompts that no decode rank takes
     redone,         // work that was done before
@@ -68,6 +68,7 @@ struct FleetSample {  // of one interval of the time series
     double at_s = 0;
     double prefill_use = 0, decode_use = 0;            // of card-time, in steps
     std::int64_t prefill_ready = 0, decode_ready = 0;  // engines and groups
+    std::int64_t input_tokens = 0, first_tokens = 0;   // without which the next ones say nothing
     double hit_share = 0;
     double ttft_p50_ms = 0, ttft_p99_ms = 0;
     double tokens_in_s = 0, tokens_out_s = 0;
@@ -115,8 +116,8 @@ struct ServedTokens {
 
 struct FleetResult {
     FleetConfig config;
-    double rate = 0;        // requests a second that the workload brings, on average
-    double measured_s = 0;  // without the warm-up
+    double rate = 0;  // requests a second that the workload brings, on average over duration_s
+    double measured_s = 0;  // without the warm-up; 0 when the run ended in it
     FleetTotals totals;     // of the whole run
     // Of requests that came behind the warm-up; bytes and steps of that time.
     FleetTotals counted;

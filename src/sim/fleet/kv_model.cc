@@ -25,7 +25,7 @@ KvModel::KvModel(const FleetConfig& config, double written_bytes_s)
 
 PoolHit KvModel::look_up(const Arrival& arrival) {
     PoolHit hit;
-    if (!config_.pool.is_enabled) return hit;
+    if (!config_.pool.keeps(arrival.traffic)) return hit;
     const auto gap_us = static_cast<double>(arrival.gap_us);
     if (arrival.block_tokens == 0) {
         const double ttl_us = std::min(
@@ -74,7 +74,7 @@ bool KvModel::has_window(const Arrival& arrival, std::int64_t hit_blocks) {
 }
 
 std::int64_t KvModel::store(const Arrival& arrival, SimTime now_ns, std::int64_t hit_tokens) {
-    if (!config_.pool.is_enabled) return 0;
+    if (!config_.pool.keeps(arrival.traffic)) return 0;
     if (arrival.block_tokens == 0) {
         const std::int64_t end =
             arrival.input_tokens +

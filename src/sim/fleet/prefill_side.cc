@@ -22,14 +22,14 @@ std::int64_t blocks_of(const PrefillWork& work) {
 }  // namespace
 
 PrefillSide::PrefillSide(const PrefillSideConfig& config, std::uint64_t seed, EventQueue& events,
-                         Host& host)
+                         Host& host, const std::function<bool()>& goes_on)
     : config_(config),
       events_(events),
       host_(host),
       balancer_(config.policy),
       engines_(static_cast<std::size_t>(config.engines)) {
     const PrefillEngine what{.ranks = config.ranks, .blocks_per_rank = config.blocks_per_rank};
-    for (std::size_t e = 0; e < engines_.size(); ++e) {
+    for (std::size_t e = 0; e < engines_.size() && goes_on(); ++e) {
         Engine& engine = engines_[e];
         engine.ranks.resize(static_cast<std::size_t>(config.ranks));
         engine.jobs.resize(engine.ranks.size());

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "policy/fleet_drain.h"
@@ -36,8 +37,10 @@ class PrefillSide {
                                std::int64_t blocks) = 0;
     };
 
-    PrefillSide(const PrefillSideConfig& config, std::uint64_t seed, EventQueue& events,
-                Host& host);
+    // Large fleets take seconds to set up: `goes_on` is asked for each engine, and behind false
+    // nothing works.
+    PrefillSide(const PrefillSideConfig& config, std::uint64_t seed, EventQueue& events, Host& host,
+                const std::function<bool()>& goes_on);
 
     PrefillAdmission admit(const PrefillRequest& request);
     void on_step(std::size_t engine, std::uint32_t epoch);

@@ -279,7 +279,7 @@ WorkloadMeans session_means(const std::vector<SessionCall>& book, const PoolConf
         const std::int32_t kept =
             call.reusable_tokens - (pool.is_output_persisted ? 0 : call.answer_tokens);
         const std::int32_t hit = is_there ? kept : call.shared_tokens;
-        if (pool.is_enabled)
+        if (pool.keeps(call.traffic))
             means.hit_tokens +=
                 std::min<std::int64_t>(hit, call.input_tokens - 1) / kBlock * kBlock;
     }
