@@ -20,6 +20,10 @@
 // load that reaches the edge of an engine less than once in 5 minutes starts one each time, and
 // drains it 5 minutes later. With them the edge of shrinking lies below that of growing, which
 // costs at most 5 % and an engine. 0: the maximum itself.
+//
+// What runs at a time depends on who serves it: fewer engines have longer steps, so each request
+// runs longer. The planner shrinks only to what carries the demand as it will be then (load_share);
+// else the last engine that was started lowers the demand that it was started for.
 #pragma once
 
 #include <array>

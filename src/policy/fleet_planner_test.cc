@@ -134,6 +134,31 @@ TEST(FleetPlanner, TheMarginKeepsAnEdgeFromFlapping) {
     EXPECT_LE(turns[1], 1);
 }
 
+// Requests that come at a constant rate run for as long as their steps take: more of them at a time
+// on fewer engines. At the edge of an engine that alone made the planner start and drain one for
+// ever.
+TEST(FleetPlanner, WhatRunsOnFewerEnginesIsForeseen) {
+    constexpr double kFixed = 70, kEach = 0.3;  // of a step; 30 % of it at 100 requests
+    std::array<int, 2> turns{};
+    for (const double share : {0.0, 0.3}) {
+        FleetRules rules = rules_of(100);
+        rules.roles[kDecode].load_share = share;
+        Fleet fleet(rules);
+        fleet.state.roles[kDecode].ready = 5;
+        for (int i = 0; i < 20'000; ++i) {
+            for (RoleState& role : fleet.state.roles) {
+                const double engines = static_cast<double>(std::max<std::int64_t>(role.ready, 5));
+                const double each = 5.021 / engines;
+                role.demand = engines * kFixed * each / (1 - kEach * each);
+            }
+            fleet.second();
+        }
+        turns[share > 0 ? 1 : 0] = fleet.turns[kDecode];
+    }
+    EXPECT_GE(turns[0], 20);
+    EXPECT_EQ(turns[1], 0);
+}
+
 // A full cluster of as many prefill as decode engines, where prefill has little to do: it becomes
 // decode, with bounds kept at every second, and stays so.
 TEST(FleetPlanner, AFullClusterConvertsWhatIsTooMany) {

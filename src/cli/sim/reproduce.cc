@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -205,6 +206,72 @@ Status add_balancers(Rows& rows, const Reproduce& what) {
     return {};
 }
 
+// Just before a moment.
+double sequences_a_card(const FleetResult& result, double at_s) {
+    double sequences = 0;
+    for (const FleetSample& sample : result.series)
+        if (sample.at_s <= at_s) sequences = static_cast<double>(sample.decoding);
+    return sequences / static_cast<double>(result.config.decode_cards());
+}
+
+// The load at which a card of four groups has about 60 sequences.
+constexpr double kDrainLoad = 0.515;
+
+Status add_drain(Rows& rows, FleetConfig config) {
+    config.decode.groups = 4;
+    config.prefill.engines = 64;
+    config.duration_s = 140;
+    config.warmup_s = 40;
+    config.runs_out = true;  // so that tokens must add up
+    config.drain.at_s = 60;
+    FATHOM_ASSIGN(const FleetResult ran, run_at(config, kDrainLoad));
+    const double ended = ran.totals.short_chats > 0
+                             ? static_cast<double>(ran.totals.short_chats_ended) /
+                                   static_cast<double>(ran.totals.short_chats)
+                             : 0;
+    const double moves_s = ran.drains.moves_ms.percentile(1) / 1000;
+    rows.push_back(
+        {"a decode group of 64 drains at 60 sequences a card",
+         ">= 95 % of short chats end in grace; the rest moved in < 10 s; no token lost or twice",
+         fmt::format("{:.1f} % of {}; {} copied ahead, {} moved in {:.3f} s (pause p99 {:.0f} ms), "
+                     "{} resumed; tokens add up; {:.0f} sequences a card",
+                     100 * ended, ran.totals.short_chats, ran.drains.copied_ahead,
+                     ran.drains.adopted, moves_s, ran.move_ms.percentile(0.99), ran.drains.resumed,
+                     sequences_a_card(ran, config.drain.at_s)),
+         ran.scaling.drains == 1 && ended >= 0.95 && moves_s < 10 && ran.drains.resumed == 0,
+         fmt::format("one of 4 groups, load {:g}; short: at most 1,024 tokens of answer; 400 Gb/s "
+                     "a card",
+                     kDrainLoad)});
+    return {};
+}
+
+Status add_failure(Rows& rows, FleetConfig config) {
+    config.decode.groups = 8;
+    config.prefill.engines = 128;
+    config.duration_s = 60;
+    config.warmup_s = 30;
+    config.runs_out = true;
+    config.failures.at_s = 40;
+    FATHOM_ASSIGN(const FleetResult ran, run_at(config, 0.85));
+    const bool are_all_resumed = ran.totals.resumed > 0 &&
+                                 ran.gap_ms.count() == ran.totals.resumed &&
+                                 ran.totals.finished == ran.totals.arrived;
+    const double gap_s = ran.gap_ms.percentile(0.99) / 1000;
+    rows.push_back(
+        {"one of 8 decode groups dies at load 0.85",
+         "all resumed; at most their tail + 128 tokens computed; gap p99 < 5 s",
+         fmt::format("{} resumed{}; {:.1f} % within their tail + 128 tokens, at most {}; gap p99 "
+                     "{:.2f} s",
+                     ran.totals.resumed, are_all_resumed ? ", all" : ", not all",
+                     100 - 100 * static_cast<double>(ran.replays_beyond_block) /
+                               static_cast<double>(std::max<std::int64_t>(1, ran.totals.resumed)),
+                     ran.recomputed_tokens_max, gap_s),
+         are_all_resumed && ran.replays_beyond_block == 0 && gap_s < 5,
+         "noticed at once; the pool has whole blocks of answers; a tail below 12 tokens takes a "
+         "block more, since the decoder half keeps 140 rows"});
+    return {};
+}
+
 // The cluster that the totals are about.
 Status add_totals(Rows& rows, const Reproduce& what) {
     FATHOM_ASSIGN(FleetConfig large, fleet_preset("6500-cards"));
@@ -254,6 +321,8 @@ Result<Rows> reproduce(const Reproduce& what) {
     add_verification(rows);
     FATHOM_RETURN_IF_ERROR(add_efficiency(rows, what));
     FATHOM_RETURN_IF_ERROR(add_balancers(rows, what));
+    FATHOM_RETURN_IF_ERROR(add_drain(rows, config));
+    FATHOM_RETURN_IF_ERROR(add_failure(rows, config));
     if (what.large) FATHOM_RETURN_IF_ERROR(add_totals(rows, what));
     return rows;
 }
