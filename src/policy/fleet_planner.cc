@@ -80,6 +80,7 @@ Result<FleetPlanner> FleetPlanner::make(const FleetRules& rules) {
 double FleetPlanner::observe(Role& role, std::int64_t now_us, double demand) {
     if (role.samples.empty()) {
         role.ewma = demand;
+        role.begun_us = now_us;
     } else {
         // The weight of a gap dt is dt / (30 s + dt): the exponential's to first order, without it.
         const auto gap =
@@ -124,7 +125,9 @@ void FleetPlanner::observe_hits(std::int64_t now_us, const FleetState& state) {
     hit_fell_ = best - recent > rules_.hit_fall_max;
 }
 
-FleetReason FleetPlanner::forbids(std::int64_t now_us, const RoleState& state) const {
+FleetReason FleetPlanner::forbids(const Role& role, std::int64_t now_us,
+                                  const RoleState& state) const {
+    if (now_us - role.begun_us < rules_.window_us) return FleetReason::unwatched;
     if (use_of(state.quotas) > rules_.quota_max) return FleetReason::quota;
     if (state.draining > 0) return FleetReason::draining;
     if (state.changed_us >= 0 && now_us - state.changed_us < rules_.settle_us)
@@ -139,7 +142,7 @@ void FleetPlanner::shrink(std::size_t index, std::int64_t now_us, const RoleStat
         decision.reason = FleetReason::shrink_cooldown;
         return;
     }
-    decision.reason = forbids(now_us, state);
+    decision.reason = forbids(roles_[index], now_us, state);
     if (decision.reason != FleetReason::shrink) return;
     std::int64_t remove =
         std::min(state.ready - decision.target, std::max<std::int64_t>(1, state.ready / 20));
@@ -316,9 +319,9 @@ FleetPlan FleetPlanner::plan(std::int64_t now_us, const FleetState& state) {
 }
 
 std::vector<std::uint8_t> FleetPlanner::save() const {
-    StateWriter out("FLEE", 1);
+    StateWriter out("FLEE", 2);
     for (const Role& role : roles_) {
-        out.add(role.ewma).add(role.grown_us).add(role.shrunk_us);
+        out.add(role.ewma).add(role.begun_us).add(role.grown_us).add(role.shrunk_us);
         out.add(static_cast<std::uint64_t>(role.samples.size()));
         for (const Sample& sample : role.samples)
             out.add(sample.at_us).add(sample.raw).add(sample.smooth);
@@ -330,10 +333,11 @@ std::vector<std::uint8_t> FleetPlanner::save() const {
 }
 
 Status FleetPlanner::load(std::span<const std::uint8_t> bytes) {
-    StateReader in(bytes, "FLEE", 1);
+    StateReader in(bytes, "FLEE", 2);
     std::array<Role, kFleetRoles> roles;
     for (Role& role : roles) {
         role.ewma = clean(in.f64());
+        role.begun_us = in.in_range(kNever, -kNever);
         role.grown_us = in.in_range(kNever, -kNever);
         role.shrunk_us = in.in_range(kNever, -kNever);
         role.samples.resize(in.count(kSamplesMax));

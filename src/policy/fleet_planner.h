@@ -21,6 +21,8 @@
 // drains it 5 minutes later. With them the edge of shrinking lies below that of growing, which
 // costs at most 5 % and an engine. 0: the maximum itself.
 //
+// A planner that has just begun knows no maximum of 5 minutes: it does not shrink before it does.
+//
 // What runs at a time depends on who serves it: fewer engines have longer steps, so each request
 // runs longer. The planner shrinks only to what carries the demand as it will be then (load_share);
 // else the last engine that was started lowers the demand that it was started for.
@@ -59,6 +61,7 @@ enum class FleetReason : std::uint16_t {
     full = 13,        // no cards are left to grow
     convert = 14,     // grows by engines of another role
     given = 15,       // engines are drained to become another role
+    unwatched = 16,   // forbids: the window is not full since the planner began
 };
 
 struct RoleRules {
@@ -141,7 +144,8 @@ class FleetPlanner {
     };
     struct Role {
         double ewma = 0;
-        std::deque<Sample> samples;  // of the window, at most one a second
+        std::int64_t begun_us = kNever;  // the first plan
+        std::deque<Sample> samples;      // of the window, at most one a second
         std::int64_t grown_us = kNever, shrunk_us = kNever;
     };
     struct HitSample {
@@ -157,7 +161,7 @@ class FleetPlanner {
     RoleDecision decide(std::size_t index, std::int64_t now_us, const RoleState& state);
     void shrink(std::size_t index, std::int64_t now_us, const RoleState& state,
                 RoleDecision& decision);
-    FleetReason forbids(std::int64_t now_us, const RoleState& state) const;
+    FleetReason forbids(const Role& role, std::int64_t now_us, const RoleState& state) const;
     void couple(const FleetState& state, FleetPlan& plan) const;
     void fit(const FleetState& state, FleetPlan& plan) const;
     bool convert(const FleetState& state, std::size_t to, std::int64_t missing, std::int64_t free,

@@ -227,7 +227,8 @@ TEST(FleetPlanner, ConversionsObeyTheQuotaGuard) {
         if (is_used) state.roles[kPrefill].quotas = kUsed;
         state.roles[kDecode].ready = 4;
         state.roles[kDecode].demand = 60;
-        const FleetPlan plan = planner.plan(0, state);
+        EXPECT_EQ(planner.plan(0, state).roles[kPrefill].reason, FleetReason::unwatched);
+        const FleetPlan plan = planner.plan(300 * kSecond, state);
         EXPECT_EQ(plan.conversion.drain, is_used ? 0 : 8);
         EXPECT_EQ(plan.conversion.start, is_used ? 0 : 1);
         EXPECT_EQ(plan.roles[kDecode].reason, is_used ? FleetReason::full : FleetReason::convert);
@@ -333,8 +334,8 @@ TEST(FleetPlanner, ShrinkingIsForbiddenWhenItCouldBeRegretted) {
             role.demand = 50;
         }
         forbidden.change(state);
-        FleetPlan plan;
-        plan = planner.plan(600 * kSecond, state);
+        EXPECT_EQ(planner.plan(300 * kSecond, state).roles[kDecode].reason, FleetReason::unwatched);
+        const FleetPlan plan = planner.plan(600 * kSecond, state);
         EXPECT_EQ(plan.roles[kDecode].reason, forbidden.reason) << forbidden.name;
         EXPECT_EQ(plan.roles[kDecode].drain, forbidden.reason == FleetReason::shrink ? 1 : 0)
             << forbidden.name;
