@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "cli/sim/fleet_settings.h"
 #include "engine/model_shape.h"
 #include "model/config.h"
 #include "policy/cost_file.h"
@@ -69,6 +70,17 @@ DecodeCost decode_of(const CostModel& model, const ModelShape& shape) {
     return cost;
 }
 
+// What the keys of a fleet may say, a file may say as well.
+Status check_range(const std::string& path, const PrefillCost& prefill, const DecodeCost& decode) {
+    for (const double us :
+         {prefill.k0_us, prefill.k1_us, prefill.k2_us, prefill.k3_us, prefill.k4_us, prefill.k5_us,
+          decode.c0_us, decode.verify_us, decode.a2_us})
+        if (!(us <= kCostUsMax))
+            return invalid_argument("{}: a part of a step costs {:g} us, expected at most {:g}",
+                                    path, us, kCostUsMax);
+    return {};
+}
+
 }  // namespace
 
 Status apply_calibration(const std::string& path, const std::string& model_dir,
@@ -85,6 +97,7 @@ Status apply_calibration(const std::string& path, const std::string& model_dir,
     const auto model = read_cost_file(file, identity);
     if (!model.ok()) return model.status().with_context(path);
     FATHOM_ASSIGN(const PrefillCost prefill, prefill_of(*model, shape));
+    FATHOM_RETURN_IF_ERROR(check_range(path, prefill, decode_of(*model, shape)));
     config.prefill.policy.costs.fill(prefill);
     config.prefill.engines = config.prefill_cards();
     config.prefill.ranks = 1;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kTokensMax = 1 << 20;
 constexpr double kSecondsMax = 400 * 86'400.0;
-constexpr double kUsMax = 1e9;
+constexpr double kUsMax = kCostUsMax;
 
 const char* rule_text(DecodeRule rule) {
     switch (rule) {

@@ -13,6 +13,8 @@
 
 namespace fathom {
 
+inline constexpr double kCostUsMax = 1e9;  // of any part of a step, by a key or a file
+
 class FleetSettings {
   public:
     explicit FleetSettings(const FleetConfig& preset);
