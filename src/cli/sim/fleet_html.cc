@@ -129,19 +129,19 @@ std::string expert_part(const FleetResult& result) {
         out += fmt::format("<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
                            svg_escaped(row.name), row.prefill, row.decode);
     SvgLinePlot plot;
-    plot.title = "moe_lb as it came about";
+    plot.title = "moe_lb as it came about, behind the warm-up";
     plot.x_label = "simulated seconds";
     plot.y_label = "slowest expert rank over the mean, less 1, %";
-    plot.marked_x = result.config.warmup_s;
-    plot.mark = "counted from here";
     SvgLine prefill{.name = "prefill", .ys = {}}, decode{.name = "decode", .ys = {}};
+    // The first plan ends an imbalance beside which nothing later would be seen.
     for (const FleetSample& sample : result.series) {
+        if (sample.at_s < result.config.warmup_s) continue;
         plot.xs.push_back(sample.at_s);
         prefill.ys.push_back(100 * (sample.moe_balance[0] - 1));
         decode.ys.push_back(100 * (sample.moe_balance[1] - 1));
     }
     plot.lines = {std::move(prefill), std::move(decode)};
-    return out + "</table>\n" + svg_line_plot(plot);
+    return out + "</table>\n" + (plot.xs.empty() ? "" : svg_line_plot(plot));
 }
 
 std::string changes_table(const FleetConfig& config) {

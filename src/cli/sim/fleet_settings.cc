@@ -275,6 +275,8 @@ void FleetSettings::bind_experts() {
                 "run the balancer; off: experts in order for good");
     schema_.add("experts.priced_moves", &experts.is_move_priced,
                 "a plan must be worth what it moves; off: only surely better");
+    schema_.add("experts.horizon_s", &experts.horizon_s, 0.0, kSecondsMax,
+                "in which a plan must earn what it moves; 0: until the next plan");
     schema_.add("experts.count", &experts.experts, 1, kExpertsMax, "routed experts of a layer");
     schema_.add("experts.per_token", &experts.experts_per_token, 1, kExpertsMax,
                 "experts that a token goes to");

@@ -21,6 +21,8 @@ struct ExpertConfig {
     bool is_balanced = true;  // false: experts in order, for good
     // False: a plan passes when it is surely better, whatever it moves.
     bool is_move_priced = true;
+    // In which a plan must earn what it moves; 0: until the next plan, as the specification has it.
+    double horizon_s = 0;
     std::int64_t experts = 384, experts_per_token = 6, layers = 40;
     double popularity_sigma = 0.7;
     double drift_time_s = 600;  // in which drift forgets

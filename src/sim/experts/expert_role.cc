@@ -9,6 +9,7 @@
 namespace fathom {
 namespace {
 
+constexpr std::int64_t kRanksMax = 512;   // each knows all maps while a switch is under way
 constexpr double kTokensMax = 1e9;        // of a step, so that counts stay counts
 constexpr double kDriftsInItsTime = 128;  // steps in which drift is followed
 
@@ -28,6 +29,9 @@ SwitchRules switch_rules(const ExpertConfig& config) {
 
 Status check_role(const char* name, const ExpertConfig& config, const ExpertRoleConfig& role,
                   std::int64_t ranks) {
+    if (ranks > kRanksMax)
+        return invalid_argument("experts.process: {}.ranks is {}, expected at most {} with it",
+                                name, ranks, kRanksMax);
     if (const Status status = shape_of(config, role, ranks).check(); !status.ok())
         return invalid_argument("experts of {}: {}", name, status.message());
     return {};
@@ -112,7 +116,7 @@ void ExpertRole::sample(SimTime now_ns, const ExpertTraffic& traffic, bool is_wh
     plan(now_ns);
 }
 
-// What a rank gets until the next plan is what ranks got since the last one, at the same rate.
+// What a rank gets within the horizon is what ranks got since the last plan, at the same rate.
 // Ranks fetch at the same time: a slot costs the group a rank's share of its time.
 BalanceRules ExpertRole::rules(SimTime now_ns) const {
     BalanceRules rules;
@@ -121,7 +125,8 @@ BalanceRules ExpertRole::rules(SimTime now_ns) const {
     const double passed_s = std::max(1e-3, static_cast<double>(now_ns - planned_ns_) / 1e9);
     const double rank_tokens =
         (before_.rank_tokens - at_plan_.rank_tokens) / static_cast<double>(facts_.cards);
-    rules.tokens_until_next = rank_tokens * routed * role_.period_s / passed_s;
+    const double horizon_s = config_.horizon_s > 0 ? config_.horizon_s : role_.period_s;
+    rules.tokens_until_next = rank_tokens * routed * horizon_s / passed_s;
     rules.moe_us_per_token =
         facts_.moe_us_per_token / (routed * static_cast<double>(config_.layers));
     rules.fetch_us_per_slot = static_cast<double>(config_.expert_bytes) /

@@ -89,6 +89,18 @@ TEST(ExpertRole, NothingPassesTheGateAgainWithoutDrift) {
     EXPECT_EQ(figures.switches.completed, 1);
 }
 
+TEST(ExpertRole, MovesThatDoNotPayInOnePeriodPayWithinALongerHorizon) {
+    ExpertConfig config = small_config();
+    config.decode.drift_sigma = 0;
+    config.interference = 1;
+    const ExpertFigures period = serve(config, 4, 50, 100);
+    EXPECT_GT(period.slots_held, 0);
+    config.horizon_s = 1e4;
+    const ExpertFigures longer = serve(config, 4, 50, 100);
+    EXPECT_LT(period.layers_passed, longer.layers_passed);
+    EXPECT_LT(longer.realised.ratio(), period.realised.ratio());
+}
+
 TEST(ExpertRole, TopicsThatComeAndGoAreFollowed) {
     ExpertConfig config = small_config();
     config.decode.drift_sigma = 0;
@@ -137,8 +149,10 @@ TEST(ExpertConfig, SaysWhatDoesNotFit) {
     config = small_config();
     config.decode.spare_slots = 5000;
     EXPECT_NE(config.check(4, 4).message().find("experts of decode"), std::string::npos);
+    config = small_config();
+    EXPECT_NE(config.check(4, 1024).message().find("decode.ranks is 1024"), std::string::npos);
     config.is_process = false;
-    EXPECT_TRUE(config.check(4, 4).ok());
+    EXPECT_TRUE(config.check(4, 1024).ok());
 }
 
 }  // namespace
