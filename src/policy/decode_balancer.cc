@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "base/check.h"
@@ -16,13 +17,23 @@ constexpr std::size_t kGroupsMax = 1 << 16, kRanksMax = 1 << 12;
 constexpr double kSequencesFloor = 1, kKvFloor = 4096;
 constexpr std::int64_t kMost = std::int64_t{1} << 50;
 
-double power(double base, int exponent) {
-    if (exponent == 8) {  // the default, and much of the time of a placement; the same bits
-        const double square = base * base;
-        const double fourth = square * square;
+// Two numbers at a time: what every x86-64 and every arm64 has.
+using Lane = double __attribute__((vector_size(16)));
+constexpr std::size_t kLanes = sizeof(Lane) / sizeof(double);
+
+Lane lane_of(const double* from) {
+    Lane lane;
+    std::memcpy(&lane, from, sizeof lane);
+    return lane;
+}
+
+Lane power(Lane base, int exponent) {
+    if (exponent == 8) {  // the default; the same bits, and faster
+        const Lane square = base * base;
+        const Lane fourth = square * square;
         return fourth * fourth;
     }
-    double result = 1;
+    Lane result = Lane{} + 1;
     for (; exponent > 0; exponent >>= 1, base *= base)
         if ((exponent & 1) != 0) result *= base;
     return result;
@@ -111,45 +122,87 @@ void DecodeBalancer::add_group(std::size_t group, std::size_t ranks) {
     if (group >= groups_.size()) groups_.resize(group + 1);
     groups_[group] = Group{};
     groups_[group].ranks.resize(ranks);
+    groups_[group].views.resize(ranks);
     for (Rank& rank : groups_[group].ranks)
         rank.report.is_live = false;
+    for (std::size_t g = 0; g <= group; ++g)
+        mirror(g);
 }
 
 void DecodeBalancer::set_draining(std::size_t group, bool is_draining) {
     groups_[group].is_draining = is_draining;
+    mirror(group);
 }
 
-void DecodeBalancer::refresh(Group& group, Rank& rank) {
+void DecodeBalancer::Views::resize(std::size_t size) {
+    const std::size_t whole = (size + kLanes - 1) / kLanes * kLanes;
+    for (auto* numbers : {&sequences, &kv_tokens, &scores})
+        numbers->resize(whole);
+    per_rank.resize(whole, 1.0);
+    room_blocks.resize(whole, kClosed);
+}
+
+void DecodeBalancer::mirror(std::size_t index) {
+    if (views_.room_blocks.size() < groups_.size()) views_.resize(groups_.size());
+    const Group& group = groups_[index];
+    views_.sequences[index] = static_cast<double>(group.sum.sequences);
+    views_.kv_tokens[index] = static_cast<double>(group.sum.kv_tokens);
+    views_.per_rank[index] = 1 / static_cast<double>(std::max<std::int64_t>(group.live, 1));
+    const bool is_closed = group.is_draining || group.live == 0;
+    views_.room_blocks[index] = is_closed ? kClosed : group.room_blocks;
+}
+
+DecodeLoad DecodeBalancer::load_of(const Group& group, std::size_t rank) {
+    return {.sequences = static_cast<std::int64_t>(group.views.sequences[rank]),
+            .kv_tokens = static_cast<std::int64_t>(group.views.kv_tokens[rank])};
+}
+
+bool DecodeBalancer::is_open(const Group& group, std::size_t rank) {
+    const DecodeRankReport& report = group.ranks[rank].report;
+    return report.is_live &&
+           group.views.sequences[rank] < static_cast<double>(report.sequences_max);
+}
+
+void DecodeBalancer::refresh(Group& group, std::size_t index) {
+    Rank& rank = group.ranks[index];
     if (!rank.report.is_live) rank.ledger.clear();
-    while (!rank.ledger.empty() && rank.ledger.front().number <= rank.report.acked)
-        rank.ledger.pop_front();
-    rank.view = {.sequences = rank.report.sequences, .kv_tokens = rank.report.kv_tokens};
+    const auto waits = std::find_if(rank.ledger.begin(), rank.ledger.end(),
+                                    [&](const Pending& p) { return p.number > rank.report.acked; });
+    rank.ledger.erase(rank.ledger.begin(), waits);
+    group.views.sequences[index] = static_cast<double>(rank.report.sequences);
+    group.views.kv_tokens[index] = static_cast<double>(rank.report.kv_tokens);
+    group.views.room_blocks[index] = kClosed;
     rank.pending_blocks = rank.pending_growth = 0;
     if (!rank.report.is_live) return;
     ++group.live;
-    group.sum.sequences += rank.view.sequences;
-    group.sum.kv_tokens += rank.view.kv_tokens;
+    group.sum.sequences += rank.report.sequences;
+    group.sum.kv_tokens += rank.report.kv_tokens;
     for (const Pending& pending : rank.ledger)
-        add(group, rank, pending);
-    if (!has_slot(rank)) return;
+        add(group, index, pending);
+    find_room(group, index);
+    if (!is_open(group, index)) return;
     ++group.open;
-    group.room_blocks = std::max(group.room_blocks, room_blocks(rank));
+    group.room_blocks = std::max(group.room_blocks, group.views.room_blocks[index]);
 }
 
-void DecodeBalancer::add(Group& group, Rank& rank, const Pending& pending) {
-    for (DecodeLoad* load : {&rank.view, &group.sum}) {
-        ++load->sequences;
-        load->kv_tokens += pending.kv_tokens;
-    }
+void DecodeBalancer::add(Group& group, std::size_t index, const Pending& pending) {
+    group.views.sequences[index] += 1;
+    group.views.kv_tokens[index] += static_cast<double>(pending.kv_tokens);
+    ++group.sum.sequences;
+    group.sum.kv_tokens += pending.kv_tokens;
+    Rank& rank = group.ranks[index];
     rank.pending_blocks += pending.blocks;
     rank.pending_growth += pending.growth_tokens;
 }
 
-void DecodeBalancer::promise(Group& group, Rank& rank, const Pending& pending) {
-    const bool was_open = is_open(rank);
-    rank.ledger.push_back(pending);
+void DecodeBalancer::promise(std::size_t index, std::size_t rank, const Pending& pending) {
+    Group& group = groups_[index];
+    const bool was_open = is_open(group, rank);
+    group.ranks[rank].ledger.push_back(pending);
     add(group, rank, pending);
-    if (was_open && !is_open(rank)) --group.open;
+    find_room(group, rank);
+    if (was_open && !is_open(group, rank)) --group.open;
+    mirror(index);
 }
 
 std::optional<std::uint64_t> DecodeBalancer::report(std::size_t group_index, std::size_t rank_index,
@@ -160,10 +213,11 @@ std::optional<std::uint64_t> DecodeBalancer::report(std::size_t group_index, std
     if (rank.report.is_live && report.is_live && report.step < rank.report.step)
         return std::nullopt;
     if (rank.report.is_live) {
-        if (has_slot(rank)) --group.open;
+        if (is_open(group, rank_index)) --group.open;
         --group.live;
-        group.sum.sequences -= rank.view.sequences;
-        group.sum.kv_tokens -= rank.view.kv_tokens;
+        const DecodeLoad before = load_of(group, rank_index);
+        group.sum.sequences -= before.sequences;
+        group.sum.kv_tokens -= before.kv_tokens;
     }
     const std::int64_t steps = report.step - rank.report.step;
     rank.report = report;
@@ -172,15 +226,15 @@ std::optional<std::uint64_t> DecodeBalancer::report(std::size_t group_index, std
     rank.report.growth_tokens = std::clamp<std::int64_t>(report.growth_tokens, 0, kMost);
     // A balancer that lost its state goes on behind the numbers that ranks have seen.
     rank.number_last = std::max(rank.number_last, std::clamp<std::int64_t>(report.acked, 0, kMost));
-    refresh(group, rank);
+    refresh(group, rank_index);
+    mirror(group_index);
     if (!report.is_live) return std::nullopt;
 
-    double all_us = 0;
     if (settings_.is_rebalancing) {
-        for (const Rank& other : group.ranks)
-            if (other.report.is_live)
-                all_us += settings_.cost.rank_us(other.view.sequences, other.view.kv_tokens);
-        const double mine_us = settings_.cost.rank_us(rank.view.sequences, rank.view.kv_tokens);
+        double all_us = 0;
+        for (std::size_t r = 0; r < group.ranks.size(); ++r)
+            if (group.ranks[r].report.is_live) all_us += us_of(load_of(group, r));
+        const double mine_us = us_of(load_of(group, rank_index));
         const double mean_us = all_us / static_cast<double>(group.live);
         const bool is_slow = mine_us > mean_us * (1 + settings_.excess_share);
         rank.slow_steps = is_slow ? rank.slow_steps + std::max<std::int64_t>(steps, 0) : 0;
@@ -205,110 +259,97 @@ DecodeBalancer::Means DecodeBalancer::means_of(const DecodeLoad& sum, std::int64
             .kv_tokens = std::max(static_cast<double>(sum.kv_tokens) / ranks, kKvFloor)};
 }
 
-double DecodeBalancer::score(const DecodeLoad& load, double kv_tokens, const Means& means) const {
-    const auto n = static_cast<double>(load.sequences);
-    const auto kv = static_cast<double>(load.kv_tokens);
-    const double more =
-        power((n + 1) / means.sequences, settings_.power) +
-        settings_.kv_weight * power((kv + kv_tokens) / means.kv_tokens, settings_.power);
-    if (settings_.rule != DecodeRule::marginal) return more;
-    return more - power(n / means.sequences, settings_.power) -
-           settings_.kv_weight * power(kv / means.kv_tokens, settings_.power);
-}
-
-bool DecodeBalancer::has_slot(const Rank& rank) const {
-    return rank.view.sequences < rank.report.sequences_max;
-}
-
-bool DecodeBalancer::has_blocks(const Rank& rank, std::int64_t blocks) const {
-    const std::int64_t free = rank.report.free_blocks - rank.pending_blocks;
-    const auto growth = static_cast<double>(rank.report.growth_tokens + rank.pending_growth);
-    const double growth_blocks =
-        settings_.growth_share * growth / static_cast<double>(kBlockTokens);
-    const double reserve = settings_.reserve_share * static_cast<double>(rank.report.total_blocks);
-    return static_cast<double>(free) >= reserve &&
-           static_cast<double>(blocks) + growth_blocks <= static_cast<double>(free);
-}
-
-// Not below the blocks for which has_blocks() holds: more than doubles could be off by.
-double DecodeBalancer::room_blocks(const Rank& rank) const {
+// Room is what is free less a part of what its sequences may grow by; none below the reserve.
+void DecodeBalancer::find_room(Group& group, std::size_t index) const {
+    const Rank& rank = group.ranks[index];
+    double& room_blocks = group.views.room_blocks[index];
+    room_blocks = kClosed;
+    if (!is_open(group, index)) return;
     const auto free = static_cast<double>(rank.report.free_blocks - rank.pending_blocks);
-    if (free < settings_.reserve_share * static_cast<double>(rank.report.total_blocks)) return -1;
+    if (free < settings_.reserve_share * static_cast<double>(rank.report.total_blocks)) return;
     const auto growth = static_cast<double>(rank.report.growth_tokens + rank.pending_growth);
-    const double growth_blocks =
-        settings_.growth_share * growth / static_cast<double>(kBlockTokens);
-    return free - growth_blocks + 1 + 0x1p-40 * (std::abs(free) + growth_blocks);
+    room_blocks = std::max(
+        kClosed, free - settings_.growth_share * growth / static_cast<double>(kBlockTokens));
+}
+
+// Joint and marginal. This is most of a placement in a large fleet.
+void DecodeBalancer::score(Views& views, DecodeRule rule, const Means& means,
+                           double kv_tokens) const {
+    const double per_sequences = 1 / means.sequences, per_kv = 1 / means.kv_tokens;
+    const double weight = settings_.kv_weight;
+    const int exponent = settings_.power;
+    for (std::size_t i = 0; i < views.scores.size(); i += kLanes) {
+        const Lane per_rank = lane_of(&views.per_rank[i]);
+        const Lane sequences = lane_of(&views.sequences[i]), kv = lane_of(&views.kv_tokens[i]);
+        const auto value = [&](Lane n, Lane k) {
+            return power(n * per_rank * per_sequences, exponent) +
+                   weight * power(k * per_rank * per_kv, exponent);
+        };
+        Lane score = value(sequences + 1, kv + kv_tokens);
+        if (rule == DecodeRule::marginal) score -= value(sequences, kv);
+        std::memcpy(&views.scores[i], &score, sizeof score);
+    }
+}
+
+// Short ones by fewest sequences, then most KV; long ones by least KV, then fewest sequences.
+void DecodeBalancer::score_split(Views& views, const Means& means, double kv_tokens) {
+    const bool is_short = kv_tokens <= means.kv_tokens / means.sequences;
+    double most_kv = 1, most_sequences = 1;
+    for (std::size_t i = 0; i < views.scores.size(); ++i) {
+        most_kv = std::max(most_kv, views.kv_tokens[i]);
+        most_sequences = std::max(most_sequences, views.sequences[i]);
+    }
+    for (std::size_t i = 0; i < views.scores.size(); ++i)
+        views.scores[i] = is_short ? views.sequences[i] - views.kv_tokens[i] / (2 * most_kv)
+                                   : views.kv_tokens[i] + views.sequences[i] / (2 * most_sequences);
+}
+
+// The lowest score with room; of equal ones the first behind the rotation.
+std::optional<std::size_t> DecodeBalancer::best_of(Views& views, std::size_t count, DecodeRule rule,
+                                                   const Means& means, double kv_tokens,
+                                                   double blocks) const {
+    if (count == 0) return std::nullopt;
+    if (rule == DecodeRule::split)
+        score_split(views, means, kv_tokens);
+    else
+        score(views, rule, means, kv_tokens);
+    std::size_t best = count;
+    double best_score = 0;
+    const std::size_t first = rotation_ % count;
+    const double* scores = views.scores.data();
+    const double* room_blocks = views.room_blocks.data();
+    const auto look = [&](std::size_t from, std::size_t to) {
+        for (std::size_t i = from; i < to; ++i) {
+            if ((best != count && scores[i] >= best_score) || room_blocks[i] < blocks) continue;
+            best = i;
+            best_score = scores[i];
+        }
+    };
+    look(first, count);
+    look(0, first);
+    if (best == count) return std::nullopt;
+    return best;
 }
 
 // None: the group is full for so many blocks from now on.
-std::optional<std::size_t> DecodeBalancer::best_rank(Group& group, double kv_tokens,
-                                                     std::int64_t blocks) const {
-    const Means means = means_of(group.sum, group.live);
-    const bool is_short = kv_tokens <= means.kv_tokens / means.sequences;
-    std::optional<std::size_t> best;
-    double best_score = 0, best_second = 0, most_blocks = -1;
-    const std::size_t ranks = group.ranks.size();
-    std::size_t next = ranks > 0 ? rotation_ % ranks : 0;
-    for (std::size_t i = 0; i < ranks; ++i) {
-        const std::size_t r = next;
-        next = next + 1 == ranks ? 0 : next + 1;
-        const Rank& rank = group.ranks[r];
-        if (!is_open(rank)) continue;
-        if (!has_blocks(rank, blocks)) {
-            most_blocks = std::max(most_blocks, room_blocks(rank));
-            continue;
-        }
-        // No better in either respect: no lower score, since rounding keeps the order.
-        if (best && settings_.rule == DecodeRule::joint &&
-            rank.view.sequences >= group.ranks[*best].view.sequences &&
-            rank.view.kv_tokens >= group.ranks[*best].view.kv_tokens)
-            continue;
-        double first = 0, second = 0;
-        if (settings_.rule == DecodeRule::split) {
-            const auto n = static_cast<double>(rank.view.sequences);
-            const auto kv = static_cast<double>(rank.view.kv_tokens);
-            first = is_short ? n : kv;
-            second = is_short ? -kv : n;
-        } else {
-            first = score(rank.view, kv_tokens, means);
-        }
-        if (!best || first < best_score || (first == best_score && second < best_second)) {
-            best = r;
-            best_score = first;
-            best_second = second;
-        }
+std::optional<std::size_t> DecodeBalancer::best_rank(std::size_t index, double kv_tokens,
+                                                     std::int64_t blocks) {
+    Group& group = groups_[index];
+    const auto best =
+        best_of(group.views, group.ranks.size(), settings_.rule, means_of(group.sum, group.live),
+                kv_tokens, static_cast<double>(blocks));
+    if (!best) {
+        const auto& rooms = group.views.room_blocks;
+        group.room_blocks = *std::max_element(rooms.begin(), rooms.end());
+        mirror(index);
     }
-    if (!best) group.room_blocks = std::min(static_cast<double>(blocks) - 1, most_blocks);
     return best;
 }
 
 // By the same score on sums a rank; full groups are left out.
-std::optional<std::size_t> DecodeBalancer::best_group(double kv_tokens, std::int64_t blocks) const {
-    const Means means = means_of(all_, all_live_);
-    std::optional<std::size_t> best;
-    double best_score = 0;
-    std::size_t next = groups_.empty() ? 0 : rotation_ % groups_.size();
-    for (std::size_t i = 0; i < groups_.size(); ++i) {
-        const std::size_t g = next;
-        next = next + 1 == groups_.size() ? 0 : next + 1;
-        const Group& group = groups_[g];
-        if (group.is_draining || group.live == 0 || is_full(g, blocks)) continue;
-        // No better in any respect: no lower score, since rounding keeps the order.
-        if (best && group.live == groups_[*best].live &&
-            group.sum.sequences >= groups_[*best].sum.sequences &&
-            group.sum.kv_tokens >= groups_[*best].sum.kv_tokens)
-            continue;
-        const auto ranks = static_cast<double>(group.live);
-        const double n = static_cast<double>(group.sum.sequences + 1) / ranks;
-        const double kv = (static_cast<double>(group.sum.kv_tokens) + kv_tokens) / ranks;
-        const double value = power(n / means.sequences, settings_.power) +
-                             settings_.kv_weight * power(kv / means.kv_tokens, settings_.power);
-        if (!best || value < best_score) {
-            best = g;
-            best_score = value;
-        }
-    }
-    return best;
+std::optional<std::size_t> DecodeBalancer::best_group(double kv_tokens, std::int64_t blocks) {
+    return best_of(views_, groups_.size(), DecodeRule::joint, means_of(all_, all_live_), kv_tokens,
+                   static_cast<double>(blocks));
 }
 
 // Why nothing was placed, when every group is full.
@@ -328,16 +369,14 @@ DecodePlacement DecodeBalancer::place_one(const DecodeRequest& request, std::int
     const std::int64_t kv = expected_kv(request);
     const std::int64_t blocks = blocks_of(std::min(request.context_tokens, kMost) + 1);
     while (const auto g = best_group(static_cast<double>(kv), blocks)) {
-        Group& group = groups_[*g];
-        const auto r = best_rank(group, static_cast<double>(kv), blocks);
+        const auto r = best_rank(*g, static_cast<double>(kv), blocks);
         if (!r) continue;
-        Rank& rank = group.ranks[*r];
         const Pending pending{
-            .number = ++rank.number_last,
+            .number = ++groups_[*g].ranks[*r].number_last,
             .kv_tokens = kv,
             .blocks = blocks,
             .growth_tokens = std::clamp<std::int64_t>(request.output_p90_tokens, 0, kMost)};
-        promise(group, rank, pending);
+        promise(*g, *r, pending);
         ++all_.sequences;
         all_.kv_tokens += kv;
         ++rotation_;
@@ -386,18 +425,20 @@ bool DecodeBalancer::withdraw(std::size_t group_index, std::size_t rank_index, s
     const auto found = std::find_if(rank.ledger.begin(), rank.ledger.end(),
                                     [&](const Pending& p) { return p.number == number; });
     if (found == rank.ledger.end()) return false;
-    if (is_open(rank)) --group.open;
-    for (DecodeLoad* load : {&rank.view, &group.sum}) {
-        --load->sequences;
-        load->kv_tokens -= found->kv_tokens;
-    }
+    if (is_open(group, rank_index)) --group.open;
+    group.views.sequences[rank_index] -= 1;
+    group.views.kv_tokens[rank_index] -= static_cast<double>(found->kv_tokens);
+    --group.sum.sequences;
+    group.sum.kv_tokens -= found->kv_tokens;
     rank.pending_blocks -= found->blocks;
     rank.pending_growth -= found->growth_tokens;
     rank.ledger.erase(found);
-    if (is_open(rank)) {
+    find_room(group, rank_index);
+    if (is_open(group, rank_index)) {
         ++group.open;
-        group.room_blocks = std::max(group.room_blocks, room_blocks(rank));
+        group.room_blocks = std::max(group.room_blocks, group.views.room_blocks[rank_index]);
     }
+    mirror(group_index);
     note(DecisionKind::decode_place, DecodeReason::withdrawn, group_index, now_us, 0,
          {0, static_cast<std::int64_t>(group_index), static_cast<std::int64_t>(rank_index), number,
           0});
@@ -413,7 +454,7 @@ std::optional<DecodeMove> DecodeBalancer::rebalance(std::size_t group_index, std
         sequences.empty() || now_us - rank.moved_us < settings_.move_every_us)
         return std::nullopt;
     const double excess =
-        static_cast<double>(rank.view.kv_tokens) - means_of(group.sum, group.live).kv_tokens;
+        group.views.kv_tokens[rank_index] - means_of(group.sum, group.live).kv_tokens;
     const DecodeSequence* best = nullptr;
     for (const DecodeSequence& sequence : sequences) {
         const auto distance = [&](const DecodeSequence& s) {
@@ -422,31 +463,32 @@ std::optional<DecodeMove> DecodeBalancer::rebalance(std::size_t group_index, std
         if (best == nullptr || distance(sequence) < distance(*best)) best = &sequence;
     }
     std::optional<std::size_t> to;
-    double least_us = settings_.cost.rank_us(rank.view.sequences, rank.view.kv_tokens);
-    const std::int64_t blocks = blocks_of(best->kv_tokens + 1);
+    const auto needed = static_cast<double>(blocks_of(best->kv_tokens + 1));
+    double least_us = us_of(load_of(group, rank_index));
     for (std::size_t r = 0; r < group.ranks.size(); ++r) {
-        const Rank& other = group.ranks[r];
-        if (!other.report.is_live || r == rank_index || !has_slot(other) ||
-            !has_blocks(other, blocks))
-            continue;
-        const double us = settings_.cost.rank_us(other.view.sequences + 1,
-                                                 other.view.kv_tokens + best->kv_tokens);
+        if (r == rank_index || group.views.room_blocks[r] < needed) continue;
+        DecodeLoad other = load_of(group, r);
+        ++other.sequences;
+        other.kv_tokens += best->kv_tokens;
+        const double us = us_of(other);
         if (us < least_us) {
             least_us = us;
             to = r;
         }
     }
     if (!to) return std::nullopt;
-    Rank& target = group.ranks[*to];
-    const Pending pending{.number = ++target.number_last,
+    const Pending pending{.number = ++group.ranks[*to].number_last,
                           .kv_tokens = best->kv_tokens,
-                          .blocks = blocks,
+                          .blocks = blocks_of(best->kv_tokens + 1),
                           .growth_tokens = 0};
-    promise(group, target, pending);
+    promise(group_index, *to, pending);
     rank.moved_us = now_us;
     rank.slow_steps = 0;
     note(DecisionKind::decode_move, DecodeReason::moved, group_index, now_us,
-         Digest().add(rank.view.kv_tokens).add(rank.view.sequences).value(),
+         Digest()
+             .add(load_of(group, rank_index).kv_tokens)
+             .add(load_of(group, rank_index).sequences)
+             .value(),
          {static_cast<std::int64_t>(best->id), static_cast<std::int64_t>(rank_index),
           static_cast<std::int64_t>(*to), pending.number, best->kv_tokens});
     return DecodeMove{.id = best->id,
@@ -457,7 +499,7 @@ std::optional<DecodeMove> DecodeBalancer::rebalance(std::size_t group_index, std
 }
 
 DecodeLoad DecodeBalancer::view(std::size_t group, std::size_t rank) const {
-    return groups_[group].ranks[rank].view;
+    return load_of(groups_[group], rank);
 }
 
 std::int64_t DecodeBalancer::free_blocks(std::size_t group, std::size_t rank) const {
@@ -493,6 +535,7 @@ Status DecodeBalancer::load(std::span<const std::uint8_t> bytes) {
     for (Group& group : groups) {
         group.is_draining = in.flag();
         group.ranks.resize(in.count(kRanksMax));
+        group.views.resize(group.ranks.size());
         for (Rank& rank : group.ranks) {
             DecodeRankReport& report = rank.report;
             report.acked = in.i64();
@@ -519,9 +562,11 @@ Status DecodeBalancer::load(std::span<const std::uint8_t> bytes) {
     }
     FATHOM_RETURN_IF_ERROR(in.finish());
     groups_ = std::move(groups);
-    for (Group& group : groups_)
-        for (Rank& rank : group.ranks)
-            refresh(group, rank);
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+        for (std::size_t r = 0; r < groups_[g].ranks.size(); ++r)
+            refresh(groups_[g], r);
+        mirror(g);
+    }
     rotation_ = rotation;
     log_.resume(hash, count);
     return {};

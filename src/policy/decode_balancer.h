@@ -17,7 +17,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -159,42 +158,58 @@ class DecodeBalancer {
     Status load(std::span<const std::uint8_t> bytes);  // state is unchanged after an error
 
   private:
+    static constexpr double kClosed = -1;
     struct Pending {
         std::int64_t number = 0;
         std::int64_t kv_tokens = 0, blocks = 0, growth_tokens = 0;
     };
     struct Rank {
         DecodeRankReport report;
-        std::deque<Pending> ledger;
-        DecodeLoad view;  // report and ledger
+        std::vector<Pending> ledger;  // a few; oldest first
         std::int64_t pending_blocks = 0, pending_growth = 0;
         std::int64_t number_last = 0;
         std::int64_t slow_steps = 0;
         std::int64_t moved_us = 0;
     };
+    // What choosing reads of ranks, report and ledger together, or of groups as means over their
+    // ranks: side by side, as numbers to calculate with; closed ones fill the last lane.
+    struct Views {
+        std::vector<double> sequences, kv_tokens;
+        std::vector<double> per_rank;     // 1 / ranks, of which these are sums
+        std::vector<double> room_blocks;  // the most that a request may need, or kClosed
+        std::vector<double> scores;       // of the choice in work
+        void resize(std::size_t size);
+    };
     struct Group {
         std::vector<Rank> ranks;
+        Views views;
         bool is_draining = false;
         std::int64_t live = 0;
-        DecodeLoad sum;           // of views of live ranks
-        std::int64_t open = 0;    // live ranks with a slot
-        double room_blocks = -1;  // at least what each of these could give to a request
+        DecodeLoad sum;                // of views of live ranks
+        std::int64_t open = 0;         // live ranks with a slot
+        double room_blocks = kClosed;  // at least that of each rank
     };
     struct Means {
         double sequences = 1, kv_tokens = 1;
     };
 
     static Means means_of(const DecodeLoad& sum, std::int64_t live);
-    double score(const DecodeLoad& load, double kv_tokens, const Means& means) const;
-    void refresh(Group& group, Rank& rank);
-    static void add(Group& group, Rank& rank, const Pending& pending);
-    void promise(Group& group, Rank& rank, const Pending& pending);
-    bool has_slot(const Rank& rank) const;
-    bool is_open(const Rank& rank) const { return rank.report.is_live && has_slot(rank); }
-    double room_blocks(const Rank& rank) const;
-    bool has_blocks(const Rank& rank, std::int64_t blocks) const;
-    std::optional<std::size_t> best_rank(Group& group, double kv_tokens, std::int64_t blocks) const;
-    std::optional<std::size_t> best_group(double kv_tokens, std::int64_t blocks) const;
+    double us_of(const DecodeLoad& load) const {
+        return settings_.cost.rank_us(load.sequences, load.kv_tokens);
+    }
+    void refresh(Group& group, std::size_t rank);
+    static void add(Group& group, std::size_t rank, const Pending& pending);
+    void promise(std::size_t group, std::size_t rank, const Pending& pending);
+    static bool is_open(const Group& group, std::size_t rank);
+    static DecodeLoad load_of(const Group& group, std::size_t rank);
+    void find_room(Group& group, std::size_t rank) const;
+    void mirror(std::size_t group);
+    std::optional<std::size_t> best_rank(std::size_t group, double kv_tokens, std::int64_t blocks);
+    std::optional<std::size_t> best_group(double kv_tokens, std::int64_t blocks);
+    std::optional<std::size_t> best_of(Views& views, std::size_t count, DecodeRule rule,
+                                       const Means& means, double kv_tokens, double blocks) const;
+    void score(Views& views, DecodeRule rule, const Means& means, double kv_tokens) const;
+    static void score_split(Views& views, const Means& means, double kv_tokens);
     DecodeReason refusal() const;
     DecodePlacement place_one(const DecodeRequest& request, std::int64_t now_us);
     void note(DecisionKind kind, DecodeReason reason, std::size_t group, std::int64_t now_us,
@@ -202,6 +217,7 @@ class DecodeBalancer {
 
     DecodeSettings settings_;
     std::vector<Group> groups_;
+    Views views_;                 // of groups
     std::uint64_t rotation_ = 0;  // of ties
     DecisionLog log_;
     std::vector<std::size_t> order_;  // of the batch in work

@@ -183,6 +183,8 @@ class PrefillBalancer {
     // Of a granted request. False when the attempt is not the present one: the caller must drop
     // whatever it did for it.
     bool finish(std::uint64_t id, std::int64_t attempt, std::int64_t now_us);
+    // What finish() will look at for these, into the cache: decides nothing.
+    void prefetch(std::span<const std::uint64_t> ids) const { entries_.prefetch(ids); }
     bool give_back(std::uint64_t id, std::int64_t attempt, std::int64_t now_us);
 
     // At least every few hundred milliseconds: lapsed leases, requests that waited too long (they

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace fathom {
@@ -38,8 +39,11 @@ class EventQueue {
     void push(SimTime time_ns, std::uint32_t kind, std::uint32_t subject, std::uint32_t detail = 0);
     // The next event, and its time becomes now; false when there is none.
     bool pop(SimEvent& event);
-    // The next event if it is already known, to fetch what it needs; null says nothing.
-    const SimEvent* peek() const { return today_.empty() ? nullptr : &today_.front(); }
+    // For those who fetch early what events need: a number that changes when a new day begins, and
+    // the events that are known of it and of the next one, in an order that means nothing.
+    std::int64_t day() const { return day_; }
+    std::span<const SimEvent> today() const { return today_; }
+    std::span<const SimEvent> next_day() const { return days_[slot_of(day_ + 1)]; }
 
     SimTime now_ns() const { return now_ns_; }
     bool empty() const { return size_ == 0; }

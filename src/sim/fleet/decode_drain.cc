@@ -9,13 +9,13 @@ namespace fathom {
 
 void DecodeSide::list(std::size_t index, std::vector<DrainSequence>* out) const {
     const Group& group = groups_[index];
-    for (const auto& [r, sequence] : group.joining)
-        out->push_back({.id = sequence.entry.slot, .kv_tokens = sequence.entry.context_tokens});
+    for (const auto& [r, slot] : group.joining)
+        out->push_back({.id = slot, .kv_tokens = host_.entry_of(slot).context_tokens});
     for (const Rank& rank : group.ranks)
-        for (const Sequence& sequence : rank.running)
-            out->push_back(
-                {.id = sequence.entry.slot,
-                 .kv_tokens = sequence.entry.context_tokens + generated_by(rank, sequence)});
+        for (const Sequence& sequence : rank.running.items())
+            out->push_back({.id = sequence.slot,
+                            .kv_tokens = host_.entry_of(sequence.slot).context_tokens +
+                                         generated_by(rank, sequence)});
 }
 
 std::int64_t DecodeSide::arriving(std::size_t index) const {
@@ -58,26 +58,28 @@ void DecodeSide::send_off(std::size_t index) {
     std::map<std::uint32_t, Left> left;
     for (const std::uint32_t slot : group.leaving)
         left[slot];
-    const auto take = [&](Rank& rank, const Sequence& sequence, std::int64_t generated) {
-        const auto found = left.find(sequence.entry.slot);
+    const auto take = [&](Rank& rank, const DecodeEntry& entry, std::int64_t generated) {
+        const auto found = left.find(entry.slot);
         if (found == left.end()) return false;
         found->second = {true, generated};
-        rank.used_blocks -= sequence.entry.blocks();
-        rank.growth_tokens -= sequence.entry.growth_tokens;
+        rank.used_blocks -= entry.blocks();
+        rank.growth_tokens -= entry.growth_tokens;
         return true;
     };
     std::erase_if(group.joining, [&](const auto& joining) {
         Rank& rank = group.ranks[joining.first];
-        if (!take(rank, joining.second, 0)) return false;
+        const DecodeEntry& entry = host_.entry_of(joining.second);
+        if (!take(rank, entry, 0)) return false;
         --rank.promised;
-        rank.promised_kv -= joining.second.entry.context_tokens;
+        rank.promised_kv -= entry.context_tokens;
         return true;
     });
     for (Rank& rank : group.ranks) {
         const std::size_t before = rank.running.size();
-        std::erase_if(rank.running, [&](const Sequence& sequence) {
-            if (!take(rank, sequence, generated_by(rank, sequence))) return false;
-            rank.base_kv -= static_cast<double>(sequence.entry.context_tokens) - sequence.begin;
+        std::erase_if(rank.running.items(), [&](const Sequence& sequence) {
+            const DecodeEntry& entry = host_.entry_of(sequence.slot);
+            if (!take(rank, entry, generated_by(rank, sequence))) return false;
+            rank.base_kv -= static_cast<double>(entry.context_tokens) - entry.begin;
             return true;
         });
         if (rank.running.size() == before) continue;

@@ -10,6 +10,8 @@
 namespace fathom {
 namespace {
 
+constexpr std::size_t kAhead = 4;  // of what is fetched early
+
 SimTime ns_of(double us) {
     return static_cast<SimTime>(std::llround(us * 1000));
 }
@@ -24,14 +26,6 @@ double accepted_variance(double mean, double sigma) {
     const double kept = 1 - 2 * beyond - 2 * b * density + 2 * b * b * beyond;
     return sigma * sigma * kept + 1.0 / 12;
 }
-
-struct EndsLater {
-    template <typename Sequence>
-    bool operator()(const Sequence& a, const Sequence& b) const {
-        if (a.end != b.end) return a.end > b.end;
-        return a.entry.slot > b.entry.slot;
-    }
-};
 
 }  // namespace
 
@@ -113,6 +107,15 @@ void DecodeSide::place(const std::vector<DecodeRequest>& batch, std::vector<Deco
     }
 }
 
+void DecodeSide::prefetch(const DecodePlacement& placement) const {
+    if (placement.rank < 0) return;
+    const auto& ranks = groups_[static_cast<std::size_t>(placement.group)].ranks;
+    const auto* rank =
+        reinterpret_cast<const char*>(&ranks[static_cast<std::size_t>(placement.rank)]);
+    for (std::size_t at = 0; at < sizeof(Rank); at += 64)
+        __builtin_prefetch(rank + at, 1);
+}
+
 void DecodeSide::promise(const DecodeSeat& seat, const DecodeEntry& entry) {
     Rank& rank = groups_[seat.group].ranks[seat.rank];
     ++rank.promised;
@@ -121,11 +124,9 @@ void DecodeSide::promise(const DecodeSeat& seat, const DecodeEntry& entry) {
     rank.growth_tokens += entry.growth_tokens;
 }
 
-void DecodeSide::adopt(const DecodeSeat& seat, const DecodeEntry& entry) {
+void DecodeSide::adopt(const DecodeSeat& seat, std::uint32_t slot) {
     Group& group = groups_[seat.group];
-    Sequence sequence;
-    sequence.entry = entry;
-    group.joining.emplace_back(seat.rank, sequence);
+    group.joining.emplace_back(seat.rank, slot);
     ++sequences_;
     if (!group.is_stepping && group.is_up()) {
         close_span(group);
@@ -168,16 +169,21 @@ double DecodeSide::clock_tokens(Rank& rank, std::int64_t tokens) {
 
 void DecodeSide::begin_step(std::size_t index) {
     Group& group = groups_[index];
-    for (auto& [r, sequence] : group.joining) {
+    for (std::size_t i = 0; i < group.joining.size(); ++i) {
+        if (i + kAhead < group.joining.size()) {
+            host_.prefetch(group.joining[i + kAhead].second);
+            group.ranks[group.joining[i + kAhead].first].running.prefetch();
+        }
+        const auto [r, slot] = group.joining[i];
         Rank& rank = group.ranks[r];
+        DecodeEntry& entry = host_.entry_of(slot);
         --rank.promised;
-        rank.promised_kv -= sequence.entry.context_tokens;
-        sequence.begin = rank.clock;
-        sequence.end = rank.clock + clock_tokens(rank, sequence.entry.left_tokens);
-        rank.base_kv += static_cast<double>(sequence.entry.context_tokens) - sequence.begin;
-        rank.running.push_back(sequence);
-        std::push_heap(rank.running.begin(), rank.running.end(), EndsLater());
-        rank.next_end = rank.running.front().end;
+        rank.promised_kv -= entry.context_tokens;
+        entry.begin = rank.clock;
+        const double end = rank.clock + clock_tokens(rank, entry.left_tokens);
+        rank.base_kv += static_cast<double>(entry.context_tokens) - entry.begin;
+        rank.running.push({.end = end, .slot = slot});
+        rank.next_end = rank.running.top().end;
     }
     group.joining.clear();
     loads_.clear();
@@ -252,11 +258,14 @@ void DecodeSide::on_step(std::size_t index, std::uint32_t epoch) {
     group.span_ns = events_.now_ns();
     ++steps_;
     ++group.step_number;
-    for (Rank& rank : group.ranks) {
+    for (std::size_t r = 0; r < group.ranks.size(); ++r) {
+        if (r + kAhead < group.ranks.size()) fetch_heap(group.ranks[r + kAhead]);
+        Rank& rank = group.ranks[r];
         if (rank.running.empty()) continue;
         advance(rank);
-        finish(rank);
+        take_ended(rank);
     }
+    end_sequences(group);
     if (!group.leaving.empty()) send_off(index);
     report(index, false);
     begin_step(index);
@@ -271,11 +280,11 @@ void DecodeSide::advance(Rank& rank) {
         return;
     }
     // Each goes on by its own number; the clock by one step's mean, and ends move against it.
-    for (Sequence& sequence : rank.running) {
+    for (Sequence& sequence : rank.running.items()) {
         const double drawn = std::round(mean + config_.accepted_sigma * rank.acceptance.normal());
         const double accepted = std::clamp(drawn, 1.0, std::max(1.0, 2 * mean - 1));
         sequence.end -= accepted - mean;
-        sequence.begin -= accepted - mean;
+        host_.entry_of(sequence.slot).begin -= accepted - mean;
         rank.base_kv += accepted - mean;
     }
     rank.clock += mean;
@@ -283,27 +292,44 @@ void DecodeSide::advance(Rank& rank) {
 }
 
 void DecodeSide::order_ends(Rank& rank) {
-    std::make_heap(rank.running.begin(), rank.running.end(), EndsLater());
-    if (!rank.running.empty()) rank.next_end = rank.running.front().end;
+    rank.running.rebuild();
+    if (!rank.running.empty()) rank.next_end = rank.running.top().end;
     // An empty rank starts anew: no error of sums outlives its sequences.
     if (rank.running.empty()) rank.clock = rank.base_kv = 0;
 }
 
-void DecodeSide::finish(Rank& rank) {
+// If one of its sequences is about to end.
+void DecodeSide::fetch_heap(const Rank& rank) {
+    if (rank.running.empty() || rank.next_end > rank.clock + pace_of(rank.running.size()).most)
+        return;
+    rank.running.prefetch();
+}
+
+// Their requests lie anywhere in memory: all are asked for before the first is needed.
+void DecodeSide::take_ended(Rank& rank) {
     while (!rank.running.empty() && rank.next_end <= rank.clock) {
-        std::pop_heap(rank.running.begin(), rank.running.end(), EndsLater());
-        const Sequence sequence = rank.running.back();
-        rank.running.pop_back();
-        if (!rank.running.empty()) rank.next_end = rank.running.front().end;
-        rank.base_kv -= static_cast<double>(sequence.entry.context_tokens) - sequence.begin;
-        rank.used_blocks -= sequence.entry.blocks();
-        rank.growth_tokens -= sequence.entry.growth_tokens;
-        generated_tokens_ += sequence.entry.left_tokens;
-        --sequences_;
-        host_.decoded(sequence.entry.slot);
+        const std::uint32_t slot = rank.running.top().slot;
+        host_.prefetch(slot);
+        ended_.emplace_back(&rank, slot);
+        rank.running.pop();
+        if (!rank.running.empty()) rank.next_end = rank.running.top().end;
     }
+}
+
+void DecodeSide::end_sequences(Group& group) {
+    for (const auto& [rank, slot] : ended_) {
+        const DecodeEntry& entry = host_.entry_of(slot);
+        rank->base_kv -= static_cast<double>(entry.context_tokens) - entry.begin;
+        rank->used_blocks -= entry.blocks();
+        rank->growth_tokens -= entry.growth_tokens;
+        generated_tokens_ += entry.left_tokens;
+        --sequences_;
+        host_.decoded(slot);
+    }
+    ended_.clear();
     // An empty rank starts anew: no error of sums outlives its sequences.
-    if (rank.running.empty()) rank.clock = rank.base_kv = 0;
+    for (Rank& rank : group.ranks)
+        if (rank.running.empty()) rank.clock = rank.base_kv = 0;
 }
 
 DecodeRankReport DecodeSide::report_of(const Group& group, const Rank& rank) const {
@@ -342,11 +368,11 @@ void DecodeSide::report(std::size_t index, bool is_now) {
         (void)balancer_.report(index, r, group.reports.front()[r], now_us);
 }
 
-std::int64_t DecodeSide::generated_by(const Rank& rank, const Sequence& sequence) {
-    const double part = (rank.clock - sequence.begin) / (sequence.end - sequence.begin) *
-                        static_cast<double>(sequence.entry.left_tokens);
-    return std::clamp<std::int64_t>(static_cast<std::int64_t>(part), 0,
-                                    sequence.entry.left_tokens - 1);
+std::int64_t DecodeSide::generated_by(const Rank& rank, const Sequence& sequence) const {
+    const DecodeEntry& entry = host_.entry_of(sequence.slot);
+    const double part = (rank.clock - entry.begin) / (sequence.end - entry.begin) *
+                        static_cast<double>(entry.left_tokens);
+    return std::clamp<std::int64_t>(static_cast<std::int64_t>(part), 0, entry.left_tokens - 1);
 }
 
 // Takes all sequences off the group.
@@ -360,13 +386,13 @@ void DecodeSide::empty(std::size_t index) {
         --sequences_;
         host_.lost(slot, generated);
     };
-    for (auto& [r, sequence] : group.joining)
-        lose(sequence.entry.slot, 0);
+    for (const auto& [r, slot] : group.joining)
+        lose(slot, 0);
     group.joining.clear();
     group.leaving.clear();
     for (Rank& rank : group.ranks) {
-        for (const Sequence& sequence : rank.running)
-            lose(sequence.entry.slot, generated_by(rank, sequence));
+        for (const Sequence& sequence : rank.running.items())
+            lose(sequence.slot, generated_by(rank, sequence));
         rank.running.clear();
         rank.clock = rank.base_kv = 0;
         rank.promised = rank.promised_kv = rank.used_blocks = rank.growth_tokens = 0;

@@ -18,6 +18,7 @@
 #include "sim/event_queue.h"
 #include "sim/fleet/fleet_config.h"
 #include "sim/fleet/fleet_result.h"
+#include "sim/quad_heap.h"
 #include "sim/sim_random.h"
 
 namespace fathom {
@@ -30,6 +31,7 @@ struct DecodeEntry {
     std::int32_t context_tokens = 0;  // prompt
     std::int32_t left_tokens = 0;     // to generate, >= 1
     std::int32_t growth_tokens = 0;   // what the balancer was told
+    double begin = 0;                 // on its rank's clock, while it runs
 
     // Of the whole life, with the token that prefill made.
     std::int64_t blocks() const {
@@ -42,6 +44,9 @@ class DecodeSide {
     class Host {
       public:
         virtual ~Host() = default;
+        // Of an adopted sequence. The host keeps it beside the request that it belongs to.
+        virtual DecodeEntry& entry_of(std::uint32_t slot) = 0;
+        virtual void prefetch(std::uint32_t slot) const = 0;  // entry_of() and decoded() are next
         virtual void decoded(std::uint32_t slot) = 0;
         // Its group broke down after it had generated so many tokens here.
         virtual void lost(std::uint32_t slot, std::int64_t generated) = 0;
@@ -56,10 +61,11 @@ class DecodeSide {
 
     // The balancer's answers to a batch. The caller promises each that was placed.
     void place(const std::vector<DecodeRequest>& batch, std::vector<DecodePlacement>* out);
+    void prefetch(const DecodePlacement& placement) const;  // into the cache, for a promise()
     // It holds its blocks from now until it ends.
     void promise(const DecodeSeat& seat, const DecodeEntry& entry);
     // A placed sequence has arrived. It joins the group's next step.
-    void adopt(const DecodeSeat& seat, const DecodeEntry& entry);
+    void adopt(const DecodeSeat& seat, std::uint32_t slot);
     // Grows when the group breaks down: what was promised before must not be adopted.
     std::uint32_t epoch(std::size_t group) const { return groups_[group].epoch; }
     void on_step(std::size_t group, std::uint32_t epoch);
@@ -110,12 +116,17 @@ class DecodeSide {
 
   private:
     struct Sequence {
-        double end = 0, begin = 0;  // on the rank's clock
-        DecodeEntry entry;
+        double end = 0;  // on the rank's clock
+        std::uint32_t slot = 0;
+    };
+    struct EndsBefore {
+        bool operator()(const Sequence& a, const Sequence& b) const {
+            return a.end != b.end ? a.end < b.end : a.slot < b.slot;
+        }
     };
     struct Rank {
-        std::vector<Sequence> running;  // a heap, the next to end on top
-        double next_end = 0;            // the top's, if there is one
+        QuadHeap<Sequence, EndsBefore> running;
+        double next_end = 0;  // the top's, if there is one
         double clock = 0;
         double base_kv = 0;  // Σ (context − begin): KV is that + running · clock
         std::int64_t promised = 0, promised_kv = 0;  // placed and not here yet
@@ -125,7 +136,7 @@ class DecodeSide {
     enum class Mode : std::uint8_t { works, drains, broken, prepares, off };
     struct Group {
         std::vector<Rank> ranks;
-        std::vector<std::pair<std::size_t, Sequence>> joining;
+        std::vector<std::pair<std::uint32_t, std::uint32_t>> joining;  // rank, slot
         std::vector<std::uint32_t> leaving;                 // slots, in the order in which they go
         std::deque<std::vector<DecodeRankReport>> reports;  // oldest first
         SimRandom noise;
@@ -151,7 +162,9 @@ class DecodeSide {
     double clock_tokens(Rank& rank, std::int64_t tokens);
     void begin_step(std::size_t group);
     void advance(Rank& rank);
-    void finish(Rank& rank);
+    void fetch_heap(const Rank& rank);
+    void take_ended(Rank& rank);
+    void end_sequences(Group& group);
     static void order_ends(Rank& rank);  // behind a change in the middle
     void count_step(Group& group, SimTime duration_ns);
     void report(std::size_t group, bool is_now);
@@ -159,7 +172,7 @@ class DecodeSide {
     void close_span(Group& group);
     void empty(std::size_t group);
     void send_off(std::size_t group);
-    static std::int64_t generated_by(const Rank& rank, const Sequence& sequence);
+    std::int64_t generated_by(const Rank& rank, const Sequence& sequence) const;
     double kv_of(const Rank& rank) const;
 
     DecodeSideConfig config_;
@@ -173,7 +186,8 @@ class DecodeSide {
     double rank_us_ = 0, max_us_ = 0, sequence_steps_ = 0, rank_steps_ = 0;
     std::vector<DecodeLoad> loads_;
     std::vector<double> works_us_;
-    std::vector<Pace> paces_;  // by the number of sequences
+    std::vector<std::pair<Rank*, std::uint32_t>> ended_;  // of the step in work
+    std::vector<Pace> paces_;                             // by the number of sequences
 };
 
 }  // namespace fathom

@@ -76,7 +76,7 @@ class Fleet : private PrefillSide::Host,
             if (!has_warmed_up_ && event.time_ns >= warmup_ns_) begin_counting();
             hash_.add(static_cast<std::uint64_t>(event.time_ns) << 4 ^ event.kind);
             hash_.add(static_cast<std::uint64_t>(event.subject));
-            prefetch_next();
+            prefetch_days();
             FATHOM_RETURN_IF_ERROR(handle(event));
             if (++result_.totals.events % kEventsPerLook == 0 && hooks.progress &&
                 !hooks.progress(static_cast<double>(event.time_ns) / 1e9, config_.duration_s))
@@ -104,10 +104,21 @@ class Fleet : private PrefillSide::Host,
         return config_.runs_out && !has_arrival_ && in_flight_ == 0 && calls_due_ == 0;
     }
 
-    void prefetch_next() const {
-        const SimEvent* next = events_.peek();
-        if (next != nullptr && next->kind == static_cast<std::uint32_t>(FleetEvent::adopt))
-            requests_.prefetch(next->subject);
+    // What the events of a day need lies anywhere in memory; it is fetched while those of the day
+    // before are handled, and what that points to when the day begins.
+    void prefetch_days() {
+        if (std::exchange(fetched_day_, events_.day()) == events_.day()) return;
+        for (const SimEvent& event : events_.today()) {
+            if (event.kind != static_cast<std::uint32_t>(FleetEvent::adopt)) continue;
+            const Request& request = requests_[event.subject];
+            if (request.leaves_rank < 0) prefill_.prefetch_rank(request.engine, request.rank);
+        }
+        for (const SimEvent& event : events_.next_day()) {
+            if (event.kind == static_cast<std::uint32_t>(FleetEvent::adopt))
+                requests_.prefetch(event.subject);
+            else if (event.kind == static_cast<std::uint32_t>(FleetEvent::prefill_step))
+                prefill_.prefetch(event.subject);
+        }
     }
 
     Status handle(const SimEvent& event) {
@@ -311,6 +322,7 @@ class Fleet : private PrefillSide::Host,
         if (has_warmed_up_) result_.counted.pool_read_bytes += kv_.kv_bytes(request.work.context);
         return kv_.read(now_ns(), request.work.context, engine_ports_[grant.engine]);
     }
+    void prefetch(std::uint64_t id) const override { requests_.prefetch(slot_of(id)); }
     bool is_redone(std::uint64_t id) const override { return requests_[slot_of(id)].is_redone; }
     void granted(const PrefillGrant& grant) override {
         Request& request = requests_[slot_of(grant.id)];
@@ -396,7 +408,9 @@ class Fleet : private PrefillSide::Host,
         }
         placements_.clear();
         decode_.place(batch_, &placements_);
-        for (const DecodePlacement& placement : placements_) {
+        for (std::size_t i = 0; i < placements_.size(); ++i) {
+            const DecodePlacement& placement = placements_[i];
+            if (i + kPrefetch < placements_.size()) decode_.prefetch(placements_[i + kPrefetch]);
             Request& request = requests_[placement.id];
             request.is_placed = placement.rank >= 0;
             if (request.is_placed)
@@ -459,7 +473,7 @@ class Fleet : private PrefillSide::Host,
             return;
         }
         request.leaves_rank = -1;
-        decode_.adopt(request.seat, request.entry);
+        decode_.adopt(request.seat, slot);
     }
 
     void count_moved(const Request& request) {
@@ -471,6 +485,8 @@ class Fleet : private PrefillSide::Host,
         return static_cast<std::size_t>(rank / config_.decode.ranks);
     }
 
+    DecodeEntry& entry_of(std::uint32_t slot) override { return requests_[slot].entry; }
+    void prefetch(std::uint32_t slot) const override { requests_.prefetch(slot); }
     void decoded(std::uint32_t slot) override { finish_request(slot); }
     void lost(std::uint32_t slot, std::int64_t generated) override {
         requests_[slot].left_ns = now_ns();
@@ -484,8 +500,9 @@ class Fleet : private PrefillSide::Host,
         request.is_short_draining = false;
         request.arrival.input_tokens += generated;
         request.arrival.output_tokens -= generated;
-        request.leaves_rank = static_cast<std::int64_t>(request.seat.group) * config_.decode.ranks +
-                              static_cast<std::int64_t>(request.seat.rank);
+        request.leaves_rank = static_cast<std::int32_t>(
+            static_cast<std::int64_t>(request.seat.group) * config_.decode.ranks +
+            static_cast<std::int64_t>(request.seat.rank));
         request.left_ns = now_ns();
         ++request.attempt;
         request.is_placed = false;
@@ -760,6 +777,7 @@ class Fleet : private PrefillSide::Host,
     std::vector<Link> engine_ports_, rank_ports_;
     SimTime end_ns_, given_up_ns_, warmup_ns_;
     SimTime counted_from_ns_ = 0, sampled_ns_ = 0;
+    std::int64_t fetched_day_ = -1;
     bool is_decode_full_ = false;
     bool has_warmed_up_ = false, has_arrival_ = false, is_place_due_ = false;
     Arrival next_;

@@ -53,11 +53,11 @@ PoolHit KvModel::look_up(const Arrival& arrival) {
         cache_.emplace(policy);
     }
     TraceBlock end = 0;
-    for (const TraceBlock block : arrival.blocks)
+    for (const TraceBlock block : arrival.blocks->input)
         end = std::max(end, block + 1);
     const std::size_t blocks = cache_->look_up({.time_us = arrival.time_ns / 1000,
                                                 .input_tokens = arrival.input_tokens,
-                                                .pages = arrival.blocks,
+                                                .pages = arrival.blocks->input,
                                                 .output_pages = {},
                                                 .pages_end = end});
     hit.tokens =
@@ -67,7 +67,7 @@ PoolHit KvModel::look_up(const Arrival& arrival) {
 }
 
 bool KvModel::has_window(const Arrival& arrival, std::int64_t hit_blocks) {
-    const TraceBlock boundary = arrival.blocks[static_cast<std::size_t>(hit_blocks - 1)];
+    const TraceBlock boundary = arrival.blocks->input[static_cast<std::size_t>(hit_blocks - 1)];
     if (boundary >= window_us_.size() || window_us_[boundary] < 0) return false;
     const std::int64_t age_us = arrival.time_ns / 1000 - window_us_[boundary];
     return static_cast<double>(age_us) <= config_.pool.window_ttl_s * 1e6;
@@ -82,20 +82,20 @@ std::int64_t KvModel::store(const Arrival& arrival, SimTime now_ns, std::int64_t
         return kv_bytes(std::max<std::int64_t>(0, end / kBlock * kBlock - hit_tokens));
     }
     TraceBlock end = 0;
-    for (const TraceBlock block : arrival.blocks)
+    for (const TraceBlock block : arrival.blocks->input)
         end = std::max(end, block + 1);
-    for (const TraceBlock block : arrival.output_blocks)
+    for (const TraceBlock block : arrival.blocks->output)
         end = std::max(end, block + 1);
     const std::int64_t before = cache_->counts().written_pages;
     cache_->keep({.time_us = now_ns / 1000,
                   .input_tokens = arrival.input_tokens,
-                  .pages = arrival.blocks,
-                  .output_pages = arrival.output_blocks,
+                  .pages = arrival.blocks->input,
+                  .output_pages = arrival.blocks->output,
                   .pages_end = end});
     // A window is left where the prompt ends and where the next one will go on.
     if (end > window_us_.size()) window_us_.resize(end + end / 2, -1);
-    if (!arrival.blocks.empty()) window_us_[arrival.blocks.back()] = now_ns / 1000;
-    if (!arrival.output_blocks.empty()) window_us_[arrival.output_blocks.back()] = now_ns / 1000;
+    if (!arrival.blocks->input.empty()) window_us_[arrival.blocks->input.back()] = now_ns / 1000;
+    if (!arrival.blocks->output.empty()) window_us_[arrival.blocks->output.back()] = now_ns / 1000;
     return (cache_->counts().written_pages - before) * cache_->policy().page_bytes();
 }
 

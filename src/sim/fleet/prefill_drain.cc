@@ -24,7 +24,7 @@ void PrefillSide::list(std::size_t index, std::vector<DrainSequence>* out) const
 }
 
 std::int64_t PrefillSide::ranks_holding(std::size_t index) const {
-    const std::vector<Rank>& ranks = engines_[index].ranks;
+    const std::span<const Rank> ranks = engines_[index].ranks;
     return std::count_if(ranks.begin(), ranks.end(),
                          [](const Rank& rank) { return rank.held_blocks > 0; });
 }

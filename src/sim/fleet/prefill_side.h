@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "policy/fleet_drain.h"
@@ -32,6 +33,7 @@ class PrefillSide {
         virtual SimTime load_kv(const PrefillGrant& grant) = 0;
         virtual bool is_redone(std::uint64_t id) const = 0;
         virtual void granted(const PrefillGrant& grant) = 0;
+        virtual void prefetch(std::uint64_t id) const = 0;  // prefilled() is next
         // Its last token is computed, and the first output token with it. Its blocks stay taken.
         virtual void prefilled(std::uint64_t id, std::size_t engine, std::size_t rank,
                                std::int64_t blocks) = 0;
@@ -45,6 +47,9 @@ class PrefillSide {
     PrefillAdmission admit(const PrefillRequest& request);
     void on_step(std::size_t engine, std::uint32_t epoch);
     void on_wake(std::size_t engine, std::uint32_t epoch);
+    // Into the cache: for a step that soon ends, and for a release().
+    void prefetch(std::size_t engine) const;
+    void prefetch_rank(std::size_t engine, std::size_t rank) const;
     // Lapsed waits are appended to `closed`; idle engines look again.
     void on_poll(std::vector<std::uint64_t>* closed);
     // Decode took a prompt, or nobody wants it any more.
@@ -104,9 +109,9 @@ class PrefillSide {
     };
     enum class Mode : std::uint8_t { works, drains, broken, prepares, off };
     struct Engine {
-        std::vector<Rank> ranks;
-        std::vector<std::vector<PrefillJob>> jobs;
-        std::vector<PlannedSlice> slices;  // of the step in work
+        std::span<Rank> ranks;                    // of ranks_
+        std::span<std::vector<PrefillJob>> jobs;  // of jobs_, one list a rank
+        std::vector<PlannedSlice> slices;         // of the step in work
         SimRandom noise;
         std::uint32_t epoch = 1;
         bool is_stepping = false, is_listed_idle = false;
@@ -116,6 +121,8 @@ class PrefillSide {
         CardLedger step;      // of the step in work
     };
 
+    void fetch_lists(const Engine& engine) const;
+    void fetch_ending(const Engine& engine);
     void pull(std::size_t engine);
     void admit_loaded(Engine& engine);
     void begin_step(std::size_t engine);
@@ -138,6 +145,8 @@ class PrefillSide {
     PrefillBalancer balancer_;
     PrefillStepPlanner planner_;
     std::vector<Engine> engines_;
+    std::vector<Rank> ranks_;  // of all engines
+    std::vector<std::vector<PrefillJob>> jobs_;
     std::array<std::deque<std::size_t>, kPrefillClasses> idle_;  // engines, by what they serve
     SimTime count_from_ns_ = 0;
     CardLedger ledger_;
@@ -146,6 +155,7 @@ class PrefillSide {
     std::vector<PrefillRankReport> reports_;
     std::vector<PrefillGrant> grants_;
     std::vector<double> redone_us_;
+    std::vector<std::uint64_t> ending_;  // requests, of the step that ends
 };
 
 }  // namespace fathom

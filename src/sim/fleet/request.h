@@ -10,32 +10,36 @@
 
 namespace fathom {
 
+// In the order in which it is needed: a request is looked at some times, seconds apart, and each
+// line of memory that is read then comes from far away.
 struct RequestState {
+    std::int64_t first_input_tokens = 0, output_tokens = 0;  // as they came
     std::int64_t hit_tokens = 0;
-    PrefillWork work;
-    std::uint64_t serial = 0;
+    SimTime arrived_ns = 0, first_token_ns = 0;
+    DecodeEntry entry;
+
     std::uint32_t attempt = 0;
     bool in_use = false, is_counted = false, is_redone = false, has_first_token = false;
-    bool is_granted = false;
-    bool is_unspoilt = false;  // an engine that drains handed it back before it began
-    bool is_resumed = false;   // its state of the last window was lost
-    // Its KV lies on a decode rank that it leaves, not with prefill.
-    std::int64_t leaves_rank = -1;                           // over all groups
-    SimTime left_ns = 0;                                     // it, or was lost
-    std::int64_t first_input_tokens = 0, output_tokens = 0;  // as they came
-    SimTime arrived_ns = 0, granted_ns = 0, first_token_ns = 0;
-    std::uint32_t engine = 0, rank = 0;  // of prefill
-    std::int64_t blocks = 0;             // there, until decode has it
-    DecodeSeat seat;
-    DecodeEntry entry;
-    std::uint32_t group_epoch = 0;
-    bool is_placed = false;
-    double owed_us = 0;              // predicted prefill, until it is done or given up
+    bool is_granted = false, is_placed = false;
+    bool is_unspoilt = false;        // an engine that drains handed it back before it began
+    bool is_resumed = false;         // its state of the last window was lost
     bool is_short_draining = false;  // a short chat on a group that drains
+    DecodeSeat seat;
+    std::uint32_t group_epoch = 0;
+    std::uint32_t engine = 0, rank = 0;  // of prefill
+    // Its KV lies on a decode rank that it leaves, not with prefill.
+    std::int32_t leaves_rank = -1;  // over all groups
+    std::int64_t blocks = 0;        // on the prefill rank, until decode has it
+    double owed_us = 0;             // predicted prefill, until it is done or given up
+    SimTime left_ns = 0;            // its rank, or was lost
+    SimTime granted_ns = 0;
+    std::uint64_t serial = 0;
+    PrefillWork work;
 };
-struct Request : RequestState {
+struct alignas(64) Request : RequestState {
     Arrival arrival;  // after a breakdown with what was generated as part of the prompt
 };
+static_assert(sizeof(Request) == 256);
 inline constexpr RequestState kNewRequest;
 
 // A short chat's answer (serving.md 4.6): most of chat's end far below.

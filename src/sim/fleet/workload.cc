@@ -176,12 +176,14 @@ class TraceWorkload : public Workload {
         arrival.input_tokens = std::max<std::int64_t>(1, copy.request.input_tokens);
         arrival.output_tokens = std::max<std::int64_t>(1, copy.request.output_tokens);
         arrival.reusable_tokens = arrival.shared_tokens = arrival.gap_us = 0;
-        arrival.block_tokens = copy.reader->block_tokens();
-        FATHOM_RETURN_IF_ERROR(number(copy.request.blocks, at, arrival.blocks));
-        FATHOM_RETURN_IF_ERROR(number(copy.request.output_blocks, at, arrival.output_blocks));
+        arrival.block_tokens = static_cast<std::int32_t>(copy.reader->block_tokens());
+        if (!arrival.blocks) arrival.blocks = std::make_unique<ArrivalBlocks>();
+        ArrivalBlocks& blocks = *arrival.blocks;
+        FATHOM_RETURN_IF_ERROR(number(copy.request.blocks, at, blocks.input));
+        FATHOM_RETURN_IF_ERROR(number(copy.request.output_blocks, at, blocks.output));
         // Only whole blocks are stored.
         const auto whole = static_cast<std::size_t>(arrival.input_tokens / arrival.block_tokens);
-        if (arrival.blocks.size() > whole) arrival.blocks.resize(whole);
+        if (blocks.input.size() > whole) blocks.input.resize(whole);
         FATHOM_RETURN_IF_ERROR(advance(at));
         return true;
     }
@@ -314,7 +316,7 @@ void Clients::call(std::size_t client, SimTime now_ns, Arrival& arrival) {
     const Client& who = clients_[client];
     describe(book_[who.at], arrival);
     arrival.time_ns = now_ns;
-    arrival.client = static_cast<std::int64_t>(client);
+    arrival.client = static_cast<std::int32_t>(client);
     if (who.answered_ns >= 0 && !book_[who.at].is_first)
         arrival.gap_us = (now_ns - who.answered_ns) / 1000;
 }

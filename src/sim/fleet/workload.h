@@ -21,18 +21,22 @@
 
 namespace fathom {
 
+// Of a request of a trace: whole blocks, numbered over all copies of the trace.
+struct ArrivalBlocks {
+    std::vector<TraceBlock> input, output;
+};
+// Kept small: a large fleet has hundreds of thousands under way.
 struct Arrival {
     SimTime time_ns = 0;
-    Traffic traffic = Traffic::other;
     std::int64_t input_tokens = 0, output_tokens = 0;
     // Sessions: of the prompt, what somebody wrote `gap_us` ago, and what others write all the
     // time.
     std::int64_t reusable_tokens = 0, shared_tokens = 0, gap_us = 0;
-    std::int64_t answer_tokens = 0;  // of the reusable ones, at their end: the last answer
-    // Traces: whole blocks, numbered over all copies of the trace; block_tokens 0 for sessions.
-    std::int64_t block_tokens = 0;
-    std::vector<TraceBlock> blocks, output_blocks;
-    std::int64_t client = -1;  // of a closed loop
+    std::int64_t answer_tokens = 0;         // of the reusable ones, at their end: the last answer
+    std::unique_ptr<ArrivalBlocks> blocks;  // null for sessions
+    std::int32_t block_tokens = 0;          // 0 for sessions
+    std::int32_t client = -1;               // of a closed loop
+    Traffic traffic = Traffic::other;
 };
 
 struct SessionCall {
@@ -58,7 +62,7 @@ WorkloadMeans session_means(const std::vector<SessionCall>& book, const PoolConf
 class Workload {
   public:
     virtual ~Workload() = default;
-    // The next request in the order of time; false at the end. Reuses the vectors of `arrival`.
+    // The next request in the order of time; false at the end. Reuses the memory of `arrival`.
     virtual Result<bool> next(Arrival& arrival) = 0;
     virtual double rate() const = 0;  // requests a second on average, 0 when unknown before
 };
