@@ -2,8 +2,11 @@
 //
 //   sim.queue_mevents   the event queue alone: 100,000 events wait, each that ends begins another
 //   sim.heap_mevents    the same in one heap
-//   sim.mevents         events of the preset 10000-cards, policies and all, a second of one core
-//   sim.real_time       simulated seconds of it a second
+//   memory.random_ns    one read of memory that is anywhere in 256 MiB, each place known by the
+//   last sim.mevents         events of the preset 10000-cards, policies and all, a second of one
+//   core sim.real_time       simulated seconds of it a second sim.request_ns      of CPU time, a
+//   request that came: a fleet's state does not fit a cache, so
+//                       memory.random_ns, measured before and behind it, says how fast it can be
 //
 // sim-scale: one cell of more and more cards, 1:1, all at load 0.85 of their bound
 //   sim.efficiency.N        of N cards, part of the balanced bound
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/huge_memory.h"
 #include "bench/policy_benches.h"
 #include "sim/event_queue.h"
 #include "sim/fleet/fleet.h"
@@ -69,6 +73,27 @@ void bench_queues(Report& report) {
     report.add("sim.heap_mevents", kEvents / heap_seconds() / 1e6, "M events/s");
 }
 
+double random_read_ns() {
+    constexpr std::size_t kLine = 64, kLines = (std::size_t{256} << 20) / kLine;
+    constexpr int kReads = 1'000'000;
+    const auto memory = map_huge_memory(static_cast<std::int64_t>(kLine * kLines));
+    FATHOM_CHECK(memory != nullptr);
+    // A generator of full period modulo a power of two: every line once, in an order that no
+    // prefetcher knows.
+    const auto at = [&](std::size_t line) {
+        return reinterpret_cast<std::size_t*>(memory.get() + line * kLine);
+    };
+    for (std::size_t line = 0; line < kLines; ++line)
+        *at(line) = (line * 2'862'933'555'777'941'757ULL + 3'037'000'493ULL) % kLines;
+    std::size_t line = 0;
+    const double begin = policy_thread_seconds();
+    for (int i = 0; i < kReads; ++i)
+        line = *at(line);
+    const double seconds = policy_thread_seconds() - begin;
+    FATHOM_CHECK(line < kLines);
+    return seconds / kReads * 1e9;
+}
+
 FleetResult run_preset(const FleetConfig& config) {
     auto result = run_fleet(config);
     FATHOM_CHECK(result.ok() && result->violations.empty());
@@ -83,9 +108,12 @@ void bench_sim(Report& report) {
     FATHOM_CHECK(config.ok());
     config->duration_s = 12;
     config->warmup_s = 6;
+    const double before_ns = random_read_ns();
     const double begin = policy_thread_seconds();
     const FleetResult result = run_preset(*config);
     const double seconds = policy_thread_seconds() - begin;
+    report.add("memory.random_ns", (before_ns + random_read_ns()) / 2, "ns");
+    report.add("sim.request_ns", seconds / static_cast<double>(result.totals.arrived) * 1e9, "ns");
     report.add("sim.mevents", static_cast<double>(result.totals.events) / seconds / 1e6,
                "M events/s");
     report.add("sim.real_time", config->duration_s / seconds, "s/s");
@@ -118,6 +146,7 @@ void bench_sim_hour(Report& report) {
     getrusage(RUSAGE_SELF, &usage);
     report.add("sim.hour.minutes", seconds / 60, "min", 10.0);
     report.add("sim.hour.gib", static_cast<double>(usage.ru_maxrss) / (1 << 20), "GiB", 8.0);
+    report.add("memory.random_ns", random_read_ns(), "ns");
     report.add("sim.hour.mevents", static_cast<double>(result.totals.events) / seconds / 1e6,
                "M events/s");
 }

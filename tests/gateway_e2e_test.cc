@@ -148,8 +148,9 @@ TEST(GatewayEndToEnd, AConversationFindsItsPastAndAnswersAsIfItHadNot) {
 TEST(GatewayEndToEnd, TerminateDrainsAndEndsWell) {
     ServeProcess server;
     testing::HttpClient client(server.port());
-    client.send(http_post("/v1/completions",
-                          R"({"model":"tiny","prompt":"Once","temperature":0,"max_tokens":40,"stream":true})"));
+    client.send(http_post(
+        "/v1/completions",
+        R"({"model":"tiny","prompt":"Once","temperature":0,"max_tokens":40,"stream":true})"));
     ASSERT_TRUE(client.wait_for("data: "));
     server.child().send_signal(SIGTERM);
     EXPECT_THAT(client.answer().body, HasSubstr("[DONE]"));

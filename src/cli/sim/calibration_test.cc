@@ -132,7 +132,8 @@ INSTANTIATE_TEST_SUITE_P(
               "format: \"fathom-cost-model-9\", expected \"fathom-cost-model-1\""},
         Unfit{"NegativeTime", replaced(cost_text(), ":900", ":-900"),
               "microseconds.step: expected a number that is not negative"},
-        Unfit{"TooLong", replaced(cost_text(), ":900", ":900000000000900"), "us, expected at most 1e+09"},
+        Unfit{"TooLong", replaced(cost_text(), ":900", ":900000000000900"),
+              "us, expected at most 1e+09"},
         Unfit{"NoThreads", replaced(cost_text(), "\"threads\"", "\"treads\""), "threads"}),
     [](const testing::TestParamInfo<Unfit>& one) { return std::string(one.param.name); });
 

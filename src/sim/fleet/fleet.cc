@@ -13,6 +13,7 @@
 #include "sim/fleet/kv_model.h"
 #include "sim/fleet/lifecycle.h"
 #include "sim/fleet/request.h"
+#include "sim/fleet/sample_interval.h"
 #include "sim/fleet/slot_table.h"
 #include "sim/fleet/traffics.h"
 #include "sim/fleet/workload.h"
@@ -88,11 +89,6 @@ class Fleet : private PrefillSide::Host,
 
   private:
     static Status interrupted() { return error(StatusCode::cancelled, "the run was interrupted"); }
-
-    // Where the counters that the sides keep stood when counting began.
-    struct Marks {
-        std::int64_t prefill_step_ns = 0, decode_step_ns = 0;
-    };
 
     void push(SimTime time_ns, FleetEvent kind, std::size_t subject = 0, std::uint32_t detail = 0) {
         events_.push(time_ns, static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(subject),
@@ -375,7 +371,7 @@ class Fleet : private PrefillSide::Host,
             figures->ttft_ms.add(ttft_ms);
             figures->queue_ms.add(queue_ms);
         }
-        interval_ttft_ms_.add(ttft_ms);
+        interval_.ttft_ms.add(ttft_ms);
     }
 
     std::array<RequestFigures*, 3> figures_of(const Request& request) {
@@ -586,7 +582,7 @@ class Fleet : private PrefillSide::Host,
             for (RequestFigures* figures : figures_of(request))
                 count_finished(request, now_ns(), config_.slo, *figures);
         }
-        interval_output_ += request.output_tokens;
+        interval_.output_tokens += request.output_tokens;
         const std::int64_t client = request.arrival.client;
         free_slot(slot);
         if (client >= 0)
@@ -657,36 +653,18 @@ class Fleet : private PrefillSide::Host,
     }
 
     void sample() {
-        FleetSample sample;
-        sample.at_s = static_cast<double>(now_ns()) / 1e9;
-        const auto span_ns = static_cast<double>(now_ns() - sampled_ns_);
-        const auto use = [&](std::int64_t step_ns, std::int64_t& before, std::int64_t cards) {
-            const auto part = static_cast<double>(step_ns - std::exchange(before, step_ns));
-            return std::min(1.0, part / (span_ns * static_cast<double>(cards)));
-        };
-        sample.prefill_use =
-            use(prefill_.step_ns(), marks_.prefill_step_ns, config_.prefill_cards());
-        sample.decode_use = use(decode_.step_ns(), marks_.decode_step_ns, config_.decode_cards());
-        const std::int64_t input = result_.totals.input_tokens - interval_input_;
-        const std::int64_t hit = result_.totals.hit_tokens - interval_hit_;
-        interval_input_ += input;
-        interval_hit_ += hit;
-        if (input > 0) sample.hit_share = static_cast<double>(hit) / static_cast<double>(input);
-        sample.tokens_in_s = static_cast<double>(input) / span_ns * 1e9;
-        sample.tokens_out_s =
-            static_cast<double>(std::exchange(interval_output_, 0)) / span_ns * 1e9;
-        sample.input_tokens = input;
-        sample.first_tokens = interval_ttft_ms_.count();
-        sample.ttft_p50_ms = interval_ttft_ms_.percentile(0.5);
-        sample.ttft_p99_ms = interval_ttft_ms_.percentile(0.99);
-        interval_ttft_ms_ = {};
+        FleetSample sample = interval_.close({.now_ns = now_ns(),
+                                              .prefill_step_ns = prefill_.step_ns(),
+                                              .decode_step_ns = decode_.step_ns(),
+                                              .input_tokens = result_.totals.input_tokens,
+                                              .hit_tokens = result_.totals.hit_tokens},
+                                             config_.prefill_cards(), config_.decode_cards());
         sample.waiting = prefill_.waiting();
         sample.decoding = decode_.sequences();
         sample.in_flight = in_flight_;
         sample.prefill_ready = lifecycle_.ready(FleetRole::prefill);
         sample.decode_ready = lifecycle_.ready(FleetRole::decode);
         if (experts_) experts_->add_to(sample);
-        sampled_ns_ = now_ns();
         result_.series.push_back(sample);
         if (now_ns() < end_ns_) push(now_ns() + sample_ns(1), FleetEvent::sample);
     }
@@ -776,7 +754,7 @@ class Fleet : private PrefillSide::Host,
     std::unique_ptr<ExpertSide> experts_;  // null without a process of experts
     std::vector<Link> engine_ports_, rank_ports_;
     SimTime end_ns_, given_up_ns_, warmup_ns_;
-    SimTime counted_from_ns_ = 0, sampled_ns_ = 0;
+    SimTime counted_from_ns_ = 0;
     std::int64_t fetched_day_ = -1;
     bool is_decode_full_ = false;
     bool has_warmed_up_ = false, has_arrival_ = false, is_place_due_ = false;
@@ -792,9 +770,7 @@ class Fleet : private PrefillSide::Host,
     std::vector<DecodeRequest> batch_;
     std::vector<DecodePlacement> placements_;
     std::vector<std::uint64_t> closed_;
-    Marks marks_;
-    LogHistogram interval_ttft_ms_;
-    std::int64_t interval_input_ = 0, interval_hit_ = 0, interval_output_ = 0;
+    SampleInterval interval_;
     double decode_rank_us_ = 0, decode_max_us_ = 0, sequence_steps_ = 0, rank_steps_ = 0;
     Digest hash_;
     FleetResult result_;
