@@ -116,6 +116,11 @@ std::int64_t fit_slice(const PrefillCost& cost, double budget_us, const PrefillR
     return std::max(n, least);
 }
 
+bool is_same_for_all(const PrefillCosts& costs) {
+    return std::all_of(costs.begin(), costs.end(),
+                       [&](const PrefillCost& cost) { return cost == costs[0]; });
+}
+
 void PrefillCorrection::observe(std::size_t length_class, double predicted_us, double observed_us,
                                 const Excuse& excuse, std::int64_t now_us) {
     if (excuse.any() || !(predicted_us > 0) || !(observed_us > 0)) return;

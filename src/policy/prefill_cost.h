@@ -61,6 +61,7 @@ struct PrefillCost {
     double moe_balance = 1;  // moe_lb: slowest rank over mean
     double scale = 1;        // online correction of k1 and k2
     // Where no coefficients fit: the time of a slice in place of k1, k2 and k5, which are 0.
+    // Equal ones may be shared, by copies and by length classes.
     std::shared_ptr<const PrefillTable> table;
 
     Status check() const;  // everything finite, nothing negative, moe_balance >= 1
@@ -70,9 +71,14 @@ struct PrefillCost {
     double slice_us(const PrefillSlice& slice) const;
     // The rest of a request's prefill in as few slices as the limit of a step allows.
     double request_us(std::int64_t context, std::int64_t tokens, bool first) const;
+    // With the same table, not one like it.
+    friend bool operator==(const PrefillCost&, const PrefillCost&) = default;
 };
 
+// One a length class. The fixed part, moe_share and moe_balance are of a step: there those of class
+// 0 are meant.
 using PrefillCosts = std::array<PrefillCost, kPrefillClasses>;
+bool is_same_for_all(const PrefillCosts& costs);
 
 // The rest of a request that asks for a slice.
 struct PrefillRest {
@@ -93,19 +99,22 @@ struct PrefillSample {
     double time_us = 0;
     double spread = 0;  // (90th − 10th percentile) / median
 };
+// Steady ones that a fit needs.
+inline constexpr std::size_t kPrefillSamplesMin = 12;
 struct PrefillFit {
     PrefillCost cost;
     CostGates gates;
 };
 // Least squares of relative errors with no negative coefficient. sync_us is part of k0_us, since
-// one rank cannot tell them apart. Needs at least 12 samples with positive times.
+// one rank cannot tell them apart. Needs kPrefillSamplesMin samples with positive times.
 Result<PrefillFit> fit_prefill_cost(std::span<const PrefillSample> samples);
 
 enum class PrefillFitMethod { pooled, by_class, table };
 std::string_view prefill_fit_method_name(PrefillFitMethod method);
 struct PrefillCalibration {
     PrefillCosts costs;
-    CostGates gates;  // of all steady samples, with these costs
+    CostGates gates;         // of all steady samples, with these costs
+    double worst_error = 0;  // of them, relative
     PrefillFitMethod method = PrefillFitMethod::pooled;
 };
 // One set of coefficients for all classes if it passes the gates, else one a class with the same k0

@@ -11,6 +11,8 @@ namespace fathom {
 namespace {
 
 constexpr const char* kFormat = "fathom-prefill-cost-1";
+// Prompts go through a table in slices of its last column: not a million of them.
+constexpr std::int64_t kLastColumnMin = 128;
 
 struct Field {
     const char* name;
@@ -42,7 +44,7 @@ Json table_json(const PrefillTable& table) {
 Result<std::vector<std::int64_t>> read_axis(const Json& table, const char* name) {
     const Json* axis = table.find(name);
     if (axis == nullptr || !axis->is_array())
-        return invalid_argument("table.{}: expected an array", name);
+        return invalid_argument("table.{}: missing, expected an array", name);
     std::vector<std::int64_t> values;
     for (const Json& value : axis->items()) {
         if (value.kind() != Json::Kind::integer)
@@ -57,26 +59,32 @@ Result<PrefillTable> read_table(const Json& table) {
     FATHOM_ASSIGN(std::vector<std::int64_t> tokens, read_axis(table, "tokens"));
     const Json* times = table.find("us");
     if (times == nullptr || !times->is_array())
-        return invalid_argument("table.us: expected an array");
+        return invalid_argument("table.us: missing, expected an array");
+    if (tokens.empty() || tokens.back() < kLastColumnMin)
+        return invalid_argument("table.tokens: up to {}, expected up to at least {}",
+                                tokens.empty() ? 0 : tokens.back(), kLastColumnMin);
     std::vector<double> values;
     for (const Json& value : times->items()) {
-        if (!value.is_number())
-            return invalid_argument("table.us: {}, expected numbers", value.dump());
+        if (!value.is_number() || !(value.as_double() <= kPrefillCostUsMax))
+            return invalid_argument("table.us: {}, expected numbers of at most {:g}", value.dump(),
+                                    kPrefillCostUsMax);
         values.push_back(value.as_double());
     }
     return PrefillTable::make(std::move(contexts), std::move(tokens), std::move(values));
 }
 
 Result<PrefillCost> read_class(const Json& json) {
-    if (!json.is_object()) return invalid_argument("classes: {}, expected an object", json.dump());
+    if (!json.is_object()) return invalid_argument("{}, expected an object", json.dump());
     PrefillCost cost;
     for (const Field& field : kFields) {
         const Json* value = json.find(field.name);
-        if (value == nullptr || !value->is_number())
-            return invalid_argument("classes.{}: expected a number", field.name);
-        cost.*field.value = value->as_double();
+        const double us = value != nullptr && value->is_number() ? value->as_double() : -1;
+        if (!(us >= 0 && us <= kPrefillCostUsMax))
+            return invalid_argument("{}: {}, expected a number from 0 to {:g}", field.name,
+                                    value == nullptr ? "missing" : value->dump(),
+                                    kPrefillCostUsMax);
+        cost.*field.value = us;
     }
-    FATHOM_RETURN_IF_ERROR(cost.check());
     if (const Json* table = json.find("table")) {
         FATHOM_ASSIGN(PrefillTable read, read_table(*table));
         cost.table = std::make_shared<const PrefillTable>(std::move(read));
@@ -121,7 +129,11 @@ Result<PrefillCosts> read_prefill_cost_file(const Json& file, const PrefillCostI
         return invalid_argument("classes: expected an array of {} objects", kPrefillClasses);
     PrefillCosts costs;
     for (std::size_t k = 0; k < kPrefillClasses; ++k) {
-        FATHOM_ASSIGN(costs[k], read_class(classes->items()[k]));
+        auto cost = read_class(classes->items()[k]);
+        if (!cost.ok()) return cost.status().with_context(fmt::format("classes[{}]", k));
+        costs[k] = *std::move(cost);
+        if (costs[k].table && costs[0].table && *costs[k].table == *costs[0].table)
+            costs[k].table = costs[0].table;
     }
     return costs;
 }

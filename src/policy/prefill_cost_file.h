@@ -7,7 +7,8 @@
 //    "classes": [{"k0_us": …, …, "k5_us": …, "table": {"contexts": […], "tokens": […], "us": […]}},
 //                …]}
 //
-// "table" only where no coefficients fit.
+// "table" only where no coefficients fit. `fathom calibrate --prefill-costs` writes it, of engines
+// of one rank, and `sim.prefill_costs` reads it.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,9 @@ struct PrefillCostIdentity {
 
 std::string prefill_cost_file_text(const PrefillCostIdentity& identity,
                                    const PrefillCalibration& calibration);
-// Errors name the field and both values.
+// No coefficient and no time of a table is more, and a table covers slices of a block.
+inline constexpr double kPrefillCostUsMax = 1e9;
+// Errors name the field, the value and what was expected.
 Result<PrefillCosts> read_prefill_cost_file(const Json& file, const PrefillCostIdentity& expected);
 
 }  // namespace fathom

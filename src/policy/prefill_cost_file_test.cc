@@ -59,6 +59,10 @@ TEST(PrefillCalibration, TakesTheSimplestThatPasses) {
     EXPECT_TRUE(table->gates.passed()) << table->gates.to_text();
     EXPECT_TRUE(table->costs[0].check().ok());
     EXPECT_FALSE(calibrate_prefill({}).ok());
+    for (const auto& calibration : {pooled, by_class, table})
+        EXPECT_GE(calibration->worst_error, calibration->gates.p99_error);
+    EXPECT_TRUE(is_same_for_all(pooled->costs));
+    EXPECT_FALSE(is_same_for_all(by_class->costs));
 }
 
 TEST(PrefillTable, NeverFallsWhateverWasMeasured) {
@@ -103,6 +107,7 @@ TEST(PrefillCostFile, ComesBackAsItWas) {
         ASSERT_TRUE(file.ok());
         const auto costs = read_prefill_cost_file(*file, kIdentity);
         ASSERT_TRUE(costs.ok()) << costs.status().message();
+        EXPECT_TRUE(is_same_for_all(*costs));  // one table, not four
         for (const std::int64_t tokens : {1, 777, 40'000})
             EXPECT_EQ((*costs)[2].request_us(100'000, tokens, true),
                       calibration->costs[2].request_us(100'000, tokens, true));

@@ -10,7 +10,7 @@ namespace fathom {
 namespace {
 
 constexpr std::size_t kUnknowns = 6;
-constexpr std::size_t kPrefillSamplesMin = 2 * kUnknowns;
+static_assert(kPrefillSamplesMin == 2 * kUnknowns);
 
 Result<std::vector<PrefillSample>> steady_samples(std::span<const PrefillSample> samples) {
     std::vector<PrefillSample> steady;
@@ -67,9 +67,12 @@ std::size_t class_of(const PrefillSample& sample) {
 }
 
 // Non-negative coefficients and tables cannot fall with tokens or context.
-CostGates gates_of(const PrefillCosts& costs, std::span<const PrefillSample> steady,
-                   std::size_t all) {
-    CostGates gates;
+PrefillCalibration judge(const PrefillCosts& costs, PrefillFitMethod method,
+                         std::span<const PrefillSample> steady, std::size_t all) {
+    PrefillCalibration result;
+    result.costs = costs;
+    result.method = method;
+    CostGates& gates = result.gates;
     gates.used = steady.size();
     gates.dropped = all - steady.size();
     std::vector<double> errors;
@@ -83,7 +86,8 @@ CostGates gates_of(const PrefillCosts& costs, std::span<const PrefillSample> ste
     }
     std::sort(errors.begin(), errors.end());
     gates.p99_error = errors[(errors.size() - 1) * 99 / 100];
-    return gates;
+    result.worst_error = errors.back();
+    return result;
 }
 
 PrefillCosts same_for_all(const PrefillCost& cost) {
@@ -120,7 +124,9 @@ Result<PrefillCost> tabulate(std::span<const PrefillSample> steady, const Prefil
 Result<PrefillFit> fit_prefill_cost(std::span<const PrefillSample> samples) {
     FATHOM_ASSIGN(const std::vector<PrefillSample> steady, steady_samples(samples));
     const PrefillCost cost = solve(steady, -1);
-    return PrefillFit{.cost = cost, .gates = gates_of(same_for_all(cost), steady, samples.size())};
+    const PrefillCalibration judged =
+        judge(same_for_all(cost), PrefillFitMethod::pooled, steady, samples.size());
+    return PrefillFit{.cost = cost, .gates = judged.gates};
 }
 
 std::string_view prefill_fit_method_name(PrefillFitMethod method) {
@@ -140,8 +146,7 @@ Result<PrefillCalibration> calibrate_prefill(std::span<const PrefillSample> samp
     const PrefillCost pooled = solve(steady, -1);
     PrefillCalibration result;
     const auto try_costs = [&](const PrefillCosts& costs, PrefillFitMethod method) {
-        result = {
-            .costs = costs, .gates = gates_of(costs, steady, samples.size()), .method = method};
+        result = judge(costs, method, steady, samples.size());
         return result.gates.passed();
     };
     if (try_costs(same_for_all(pooled), PrefillFitMethod::pooled)) return result;

@@ -31,6 +31,7 @@ class PrefillTable {
     // Contexts outside the table count as its first and last.
     double work_us(std::int64_t tokens, std::int64_t context) const;
 
+    friend bool operator==(const PrefillTable&, const PrefillTable&) = default;
     const std::vector<std::int64_t>& contexts() const { return contexts_; }
     const std::vector<std::int64_t>& tokens() const { return tokens_; }
     const std::vector<double>& times_us() const { return times_us_; }
