@@ -5,8 +5,9 @@
 namespace fathom {
 
 BoundRates bound_rates(const FleetConfig& config, const std::vector<SessionCall>& book) {
-    PrefillCost even = config.prefill.policy.costs[0];
-    even.moe_balance = 1;
+    PrefillCosts even = config.prefill.policy.costs;
+    for (PrefillCost& cost : even)
+        cost.moe_balance = 1;
     double prefill_us = 0;
     for (const SessionCall& call : book) {
         const double ttl_us = config.pool.ttl_s[static_cast<std::size_t>(call.traffic)] * 1e6;
@@ -17,11 +18,12 @@ BoundRates bound_rates(const FleetConfig& config, const std::vector<SessionCall>
                                                                               : call.shared_tokens;
         const bool has_window = static_cast<double>(call.gap_us) <= config.pool.window_ttl_s * 1e6;
         const PrefillWork work = prefill_work(call.input_tokens, hit, has_window);
-        prefill_us += even.request_us(work.context, work.tokens, true);
+        prefill_us +=
+            even[prefill_class(call.input_tokens)].request_us(work.context, work.tokens, true);
     }
     prefill_us /= static_cast<double>(book.size());
     // A full step's share of what it costs to begin one.
-    prefill_us *= 1 + even.fixed_us() / config.prefill.policy.tau_us[0];
+    prefill_us *= 1 + even[0].fixed_us() / config.prefill.policy.tau_us[0];
     const WorkloadMeans means = session_means(book, config.pool);
     const double decode_us =
         means.output_tokens * DecodeSide::bound_us_per_token(config.decode, means.input_tokens);

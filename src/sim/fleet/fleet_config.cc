@@ -299,13 +299,28 @@ std::string moe_balance_text(const ExpertConfig& experts, const ExpertRoleConfig
                        role.dispersion, plans);
 }
 
+std::string prefill_token_text(const PrefillCosts& costs) {
+    constexpr std::int64_t kSlice = 2048;
+    const auto token_us = [](const PrefillCost& cost) {
+        return cost.table ? cost.table->work_us(kSlice, 0) / kSlice : cost.k1_us;
+    };
+    const char* const table =
+        costs[0].table ? ", by a table of slices, without context in one of 2,048" : "";
+    if (is_same_for_all(costs))
+        return fmt::format("{:g} us on a card{}", token_us(costs[0]), table);
+    std::string text;
+    for (const PrefillCost& cost : costs)
+        text += fmt::format("{}{:g}", text.empty() ? "" : " / ", token_us(cost));
+    return text + fmt::format(" us on a card, by length class{}", table);
+}
+
 // As they are for a preset; where others are configured the sources are not these.
 std::vector<Assumption> assumptions_of(const FleetConfig& config) {
     const PrefillCost& prefill = config.prefill.policy.costs[0];
     const DecodeCost& decode = config.decode.policy.cost;
     const char* const public_figures = "public figures of the vendor, not verified";
     std::vector<Assumption> list = {
-        {"prefill, a token", fmt::format("{:g} us on a card", prefill.k1_us), public_figures},
+        {"prefill, a token", prefill_token_text(config.prefill.policy.costs), public_figures},
         {"prefill, a token of context that was hit", fmt::format("{:g} us", prefill.k3_us),
          "hits at 1.5 M tokens/s and card; if that figure is the rate at 96 % hits, it is near 0"},
         {"prefill, fixed cost of a step", fmt::format("{:g} us", prefill.fixed_us()), "assumed"},
