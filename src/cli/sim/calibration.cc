@@ -13,14 +13,6 @@
 namespace fathom {
 namespace {
 
-Result<ModelShape> shape_of(const std::string& model_dir) {
-    const std::string path = model_dir + "/config.json";
-    FATHOM_ASSIGN(const Json root, parse_json_file(path));
-    auto config = parse_model_config(root);
-    if (!config.ok()) return config.status().with_context(path);
-    return make_model_shape(*config);
-}
-
 double step_us(const CostModel& model, const ModelShape& shape, const Slice& slice,
                std::int64_t count = 1) {
     StepFeatures step(shape);
@@ -83,11 +75,19 @@ Status check_range(const std::string& path, const PrefillCost& prefill, const De
 
 }  // namespace
 
+Result<ModelShape> measured_shape(const char* key, const std::string& model_dir) {
+    if (model_dir.empty())
+        return invalid_argument("sim.model: missing; {} needs the model it measured", key);
+    const std::string path = model_dir + "/config.json";
+    FATHOM_ASSIGN(const Json root, parse_json_file(path));
+    auto config = parse_model_config(root);
+    if (!config.ok()) return config.status().with_context(path);
+    return make_model_shape(*config);
+}
+
 Status apply_calibration(const std::string& path, const std::string& model_dir,
                          FleetConfig& config) {
-    if (model_dir.empty())
-        return invalid_argument("sim.model: missing; sim.calibration needs the model it measured");
-    FATHOM_ASSIGN(const ModelShape shape, shape_of(model_dir));
+    FATHOM_ASSIGN(const ModelShape shape, measured_shape("sim.calibration", model_dir));
     FATHOM_ASSIGN(const Json file, parse_json_file(path));
     // Which kernels and threads it was is the measurement's own affair here.
     FATHOM_ASSIGN(const std::string kernels, json_string(file, "kernels", path));

@@ -5,9 +5,14 @@
 #include <string>
 
 #include "base/result.h"
+#include "policy/cost_model.h"
 #include "sim/fleet/fleet_config.h"
 
 namespace fathom {
+
+// The shape of the checkpoint in `model_dir` that the file of `key` was measured with. Names the
+// key where no folder is given.
+Result<ModelShape> measured_shape(const char* key, const std::string& model_dir);
 
 // `model_dir` is the checkpoint that was measured; the file must be of its shape. Replaces what
 // steps cost on both sides by a fit to the file's own predictions, takes as many engines of one

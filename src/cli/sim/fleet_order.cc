@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cli/sim/calibration.h"
+#include "cli/sim/prefill_costs.h"
 #include "sim/fleet/fleet.h"
 
 namespace fathom {
@@ -86,7 +87,7 @@ Status set_key(ConfigSchema& schema, const std::vector<std::string>& tables, con
 // --- where all values begin. It is itself told by values: those win over what they begin with.
 
 struct Beginning {
-    std::string preset, calibration, model;
+    std::string preset, calibration, prefill_costs, model;
     // Engines of another size, which follow from the rest; 0: the preset's.
     std::int64_t prefill_ranks = 0, decode_ranks = 0;
     HardwareConfig hardware;
@@ -118,6 +119,8 @@ Result<FleetConfig> config_of(const Beginning& begin) {
     FATHOM_ASSIGN(FleetConfig config, fleet_preset(begin.preset));
     if (!begin.calibration.empty())
         FATHOM_RETURN_IF_ERROR(apply_calibration(begin.calibration, begin.model, config));
+    if (!begin.prefill_costs.empty())
+        FATHOM_RETURN_IF_ERROR(apply_prefill_costs(begin.prefill_costs, begin.model, config));
     FATHOM_RETURN_IF_ERROR(derive(begin, config));
     return config;
 }
@@ -139,10 +142,13 @@ Result<Beginning> named_beginning(FleetSettings& settings, const Beginning& begi
     Beginning named;
     named.preset = settings.preset();
     named.calibration = settings.calibration();
+    named.prefill_costs = settings.prefill_costs();
     named.model = settings.model();
     if (!named.calibration.empty()) return named;
     // What another preset does not say is not this one's either.
-    if (named.preset != begin.preset || !begin.calibration.empty()) return named;
+    if (named.preset != begin.preset || !begin.calibration.empty() ||
+        named.prefill_costs != begin.prefill_costs)
+        return named;
     FATHOM_ASSIGN(const FleetConfig preset, fleet_preset(named.preset));
     const FleetConfig& values = settings.values();
     const std::vector<std::string> given = sides_with_costs(settings.schema());
@@ -151,7 +157,8 @@ Result<Beginning> named_beginning(FleetSettings& settings, const Beginning& begi
             ranks != usual && !holds(values.measured, side) && !holds(given, side);
         return is_other ? ranks : 0;
     };
-    named.prefill_ranks = derived("prefill", values.prefill.ranks, preset.prefill.ranks);
+    if (named.prefill_costs.empty())
+        named.prefill_ranks = derived("prefill", values.prefill.ranks, preset.prefill.ranks);
     named.decode_ranks = derived("decode", values.decode.ranks, preset.decode.ranks);
     if (named.prefill_ranks == 0 && named.decode_ranks == 0) return named;
     named.hardware = values.hardware;
@@ -168,6 +175,21 @@ void tell_what_was_changed(const ConfigSchema& schema, FleetConfig& config) {
     std::erase_if(config.measured, [&](const std::string& table) { return holds(changed, table); });
 }
 
+// Of a value that nobody gave by its key.
+std::string source_of(const std::string& key, const Beginning& begin, const FleetConfig& values) {
+    const bool is_measured = key == "sim.measured" && begin.calibration.empty();
+    if ((key.starts_with("prefill.") || is_measured) && !begin.prefill_costs.empty()) {
+        const PrefillCosts& costs = values.prefill.policy.costs;
+        const std::string file = "sim.prefill_costs " + begin.prefill_costs;
+        if (!is_cost(key)) return file;
+        return file + (!is_same_for_all(costs) ? ", of prompts below 16 K; longer ones have others"
+                       : costs[0].table        ? ", beside a table of slices"
+                                               : "");
+    }
+    return begin.calibration.empty() ? "derived from [hardware] and the preset's costs"
+                                     : "sim.calibration " + begin.calibration;
+}
+
 Result<std::vector<FleetChange>> changes_of(FleetSettings& settings, const Beginning& begin) {
     FATHOM_ASSIGN(const FleetConfig preset, fleet_preset(begin.preset));
     FleetSettings usual_settings(preset);
@@ -179,9 +201,7 @@ Result<std::vector<FleetChange>> changes_of(FleetSettings& settings, const Begin
         if (one.value == usual[i].value) continue;
         std::string source = one.origin;
         if (source == kByFlag) source = "flag --" + one.key;
-        if (source == "default")
-            source = begin.calibration.empty() ? "derived from [hardware] and the preset's costs"
-                                               : "sim.calibration " + begin.calibration;
+        if (source == "default") source = source_of(one.key, begin, settings.values());
         changes.push_back({one.key, one.value, usual[i].value, std::move(source)});
     }
     return changes;
@@ -212,7 +232,8 @@ Status read_positional(const std::string& word, ConfigSchema& schema) {
 std::vector<std::string> inputs_of(const FleetSettings& settings, const CommandLine& line,
                                    const std::vector<std::string>& args) {
     std::vector<std::string> inputs = line.positional;
-    inputs.insert(inputs.end(), {settings.calibration(), settings.values().workload.trace});
+    inputs.insert(inputs.end(), {settings.calibration(), settings.prefill_costs(),
+                                 settings.values().workload.trace});
     for (std::size_t i = 0; i < args.size(); ++i) {
         if (args[i] == "--config" && i + 1 < args.size()) inputs.push_back(args[i + 1]);
         if (args[i].starts_with("--config=")) inputs.push_back(args[i].substr(9));
@@ -244,7 +265,8 @@ Result<FleetOrder> read_over(const Beginning& begin, const Reading& reading) {
     FATHOM_ASSIGN(order.config, settings.config());
     FATHOM_ASSIGN(order.config.changes, changes_of(settings, begin));
     order.inputs = inputs_of(settings, line, reading.words.plain);
-    if (!begin.calibration.empty()) tell_what_was_changed(schema, order.config);
+    if (!begin.calibration.empty() || !begin.prefill_costs.empty())
+        tell_what_was_changed(schema, order.config);
     return order;
 }
 

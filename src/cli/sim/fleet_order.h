@@ -2,6 +2,8 @@
 //
 //   preset ─▶ calibration, or engines of other sizes ─▶ file ─▶ flags, --set ─▶ values of a sweep
 //
+// (a file of measured prefill costs comes between the first two.)
+//
 // What comes later wins. A side (prefill, decode) whose engines have another size than the preset's
 // gets the costs and the memory that follow from [hardware], as `fathom sim plan` takes them; not
 // where it was measured, or where a cost of that side was given.

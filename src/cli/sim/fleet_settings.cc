@@ -17,6 +17,28 @@ constexpr double kTokensMax = 1 << 20;
 constexpr double kSecondsMax = 400 * 86'400.0;
 constexpr double kUsMax = kCostUsMax;
 
+// Of a step's cost; `is_tabled`: a table stands in its place.
+struct PrefillKey {
+    const char* key;
+    double PrefillCost::*value;
+    double min, max;
+    const char* help;
+    bool is_tabled = false;
+};
+constexpr PrefillKey kPrefillKeys[] = {
+    {"prefill.step_us", &PrefillCost::k0_us, 0, kUsMax, "k0: fixed cost of a step"},
+    {"prefill.token_us", &PrefillCost::k1_us, 0, kUsMax, "k1: a token", true},
+    {"prefill.pair_us", &PrefillCost::k2_us, 0, kUsMax, "k2: a pair of a token and one before it",
+     true},
+    {"prefill.context_us", &PrefillCost::k3_us, 0, kUsMax,
+     "k3: a token of context that was hit, once a request"},
+    {"prefill.tail_us", &PrefillCost::k4_us, 0, kUsMax,
+     "k4: decoder half of the last tokens, and sampling"},
+    {"prefill.slice_us", &PrefillCost::k5_us, 0, kUsMax, "k5: a slice", true},
+    {"prefill.sync_us", &PrefillCost::sync_us, 0, kUsMax, "ranks waiting for each other"},
+    {"prefill.moe_share", &PrefillCost::moe_share, 0, 1, "of a step's time in experts"},
+    {"prefill.moe_lb", &PrefillCost::moe_balance, 1, 100, "slowest expert rank over their mean"}};
+
 const char* rule_text(DecodeRule rule) {
     switch (rule) {
         case DecodeRule::marginal:
@@ -116,7 +138,11 @@ void FleetSettings::bind_run() {
     schema_.add("sim.calibration", &calibration_,
                 "file of `fathom calibrate`: what steps cost, on engines of one card; keys of "
                 "[prefill] and [decode] win over it");
-    schema_.add("sim.model", &model_, "folder of the checkpoint that it measured");
+    schema_.add(
+        "sim.prefill_costs", &prefill_costs_,
+        "file of `fathom calibrate --prefill-costs`: what prefill costs by length class, on "
+        "engines of its size; wins over sim.calibration, keys of [prefill] over it");
+    schema_.add("sim.model", &model_, "folder of the checkpoint that they measured");
     schema_.add(
         "sim.measured", &config_.measured,
         "tables whose values were measured: prefill, decode, workload; the rest is assumed");
@@ -188,22 +214,11 @@ void FleetSettings::bind_lifecycle() {
 void FleetSettings::bind_prefill() {
     PrefillSideConfig& prefill = config_.prefill;
     schema_.add("prefill.engines", &prefill.engines, 1, 100'000, "engines");
-    schema_.add("prefill.ranks", &prefill.ranks, 1, 1024, "cards of an engine");
+    schema_.add("prefill.ranks", &prefill.ranks, 1, kRanksMax, "cards of an engine");
     schema_.add("prefill.blocks_per_rank", &prefill.blocks_per_rank, 1, std::int64_t{1} << 32,
                 "KV blocks of 128 tokens on a card");
-    schema_.add("prefill.step_us", &cost_.k0_us, 0.0, kUsMax, "k0: fixed cost of a step");
-    schema_.add("prefill.token_us", &cost_.k1_us, 0.0, kUsMax, "k1: a token");
-    schema_.add("prefill.pair_us", &cost_.k2_us, 0.0, kUsMax,
-                "k2: a pair of a token and one before it");
-    schema_.add("prefill.context_us", &cost_.k3_us, 0.0, kUsMax,
-                "k3: a token of context that was hit, once a request");
-    schema_.add("prefill.tail_us", &cost_.k4_us, 0.0, kUsMax,
-                "k4: decoder half of the last tokens, and sampling");
-    schema_.add("prefill.slice_us", &cost_.k5_us, 0.0, kUsMax, "k5: a slice");
-    schema_.add("prefill.sync_us", &cost_.sync_us, 0.0, kUsMax, "ranks waiting for each other");
-    schema_.add("prefill.moe_share", &cost_.moe_share, 0.0, 1.0, "of a step's time in experts");
-    schema_.add("prefill.moe_lb", &cost_.moe_balance, 1.0, 100.0,
-                "slowest expert rank over their mean");
+    for (const PrefillKey& one : kPrefillKeys)
+        schema_.add(one.key, &(cost_.*one.value), one.min, one.max, one.help);
     schema_.add("prefill.adaptive", &prefill.is_adaptive,
                 "cut steps where it pays for all ranks (B*), not at a fixed time");
     schema_.add("prefill.noise", &prefill.noise_sigma, 0.0, 2.0,
@@ -216,7 +231,7 @@ void FleetSettings::bind_decode() {
     DecodeSideConfig& decode = config_.decode;
     DecodeCost& cost = decode.policy.cost;
     schema_.add("decode.groups", &decode.groups, 1, 1 << 16, "groups in lock step");
-    schema_.add("decode.ranks", &decode.ranks, 1, 1024, "cards of a group");
+    schema_.add("decode.ranks", &decode.ranks, 1, kRanksMax, "cards of a group");
     schema_.add("decode.sequences_max", &decode.sequences_max, 1, 65'536, "of a card");
     schema_.add("decode.blocks_per_rank", &decode.blocks_per_rank, 1, std::int64_t{1} << 32,
                 "KV blocks of 128 tokens on a card");
@@ -406,9 +421,31 @@ Result<FleetConfig> FleetSettings::config() const {
                                                       : DecodeRule::joint;
     FATHOM_ASSIGN(config.decode.speculation, parse_speculation(speculation_));
     FATHOM_RETURN_IF_ERROR(check_measured(config.measured));
-    config.prefill.policy.costs.fill(cost_);
+    FATHOM_RETURN_IF_ERROR(set_prefill_costs(config));
     FATHOM_RETURN_IF_ERROR(check_fleet(config));
     return config;
+}
+
+// What was measured by class stays so where no key says otherwise.
+Status FleetSettings::set_prefill_costs(FleetConfig& config) const {
+    std::vector<const PrefillKey*> given;
+    for (const ConfigSchema::Origin& one : schema_.effective())
+        for (const PrefillKey& key : kPrefillKeys)
+            if (one.key == key.key && one.origin != "default") given.push_back(&key);
+    const auto tabled = std::count_if(given.begin(), given.end(),
+                                      [](const PrefillKey* key) { return key->is_tabled; });
+    constexpr std::int64_t kAllTabled = 3;
+    for (PrefillCost& cost : config.prefill.policy.costs) {
+        if (cost.table && tabled > 0 && tabled < kAllTabled)
+            return invalid_argument(
+                "prefill.token_us, prefill.pair_us, prefill.slice_us: {} of them given, expected "
+                "all or none: {} has a table in their place",
+                tabled, prefill_costs_);
+        if (tabled == kAllTabled) cost.table = nullptr;
+        for (const PrefillKey* key : given)
+            cost.*key->value = cost_.*key->value;
+    }
+    return {};
 }
 
 }  // namespace fathom

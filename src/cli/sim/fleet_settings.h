@@ -13,7 +13,8 @@
 
 namespace fathom {
 
-inline constexpr double kCostUsMax = 1e9;  // of any part of a step, by a key or a file
+inline constexpr double kCostUsMax = 1e9;        // of any part of a step, by a key or a file
+inline constexpr std::int64_t kRanksMax = 1024;  // of an engine or group
 
 class FleetSettings {
   public:
@@ -24,8 +25,9 @@ class FleetSettings {
     ConfigSchema& schema() { return schema_; }
     static const std::vector<std::string>& tables();
     const std::string& preset() const { return config_.preset; }
-    // A file of `fathom calibrate` and its model; empty: none.
+    // Files of `fathom calibrate` and their model; empty: none.
     const std::string& calibration() const { return calibration_; }
+    const std::string& prefill_costs() const { return prefill_costs_; }
     const std::string& model() const { return model_; }
     // As they are bound, unchecked.
     const FleetConfig& values() const { return config_; }
@@ -40,16 +42,17 @@ class FleetSettings {
     void bind_kv();
     void bind_experts();
     void bind_workload();
+    Status set_prefill_costs(FleetConfig& config) const;
     void bind_sessions(const std::string& table, SessionConfig& session);
 
     FleetConfig config_;
     ConfigSchema schema_;
     // Spelled differently in a file than in the structs.
     std::int64_t seed_ = 1;
-    std::string calibration_, model_;
+    std::string calibration_, prefill_costs_, model_;
     std::string source_, trace_traffic_, rule_;
     std::vector<std::string> speculation_;
-    PrefillCost cost_;
+    PrefillCost cost_;  // keys of [prefill]: each that is given is of all length classes
 };
 
 // A finite number and nothing else.
