@@ -202,12 +202,28 @@ Result<std::vector<CostSample>> measure_steps(Model& model, const CalibrationOpt
                 times.push_back(static_cast<double>(clock.now_us() - start_us));
         }
         samples.push_back(sample_of(points[i], shape, std::move(times)));
+        if (options.on_sample) options.on_sample(points[i], samples.back());
         if (flops > most_flops) {
             most_flops = flops;
             most_us = samples.back().time_us;
         }
     }
     return samples;
+}
+
+bool is_prefill(const CalibrationPoint& point) {
+    return point.rows >= kPageTokens;
+}
+
+PrefillSample prefill_sample(const CalibrationPoint& point, const CostSample& sample) {
+    PrefillSample step;
+    step.slices.assign(static_cast<std::size_t>(point.slices), {.context = point.context,
+                                                                .tokens = point.rows,
+                                                                .first = point.first,
+                                                                .last = point.decoder_rows > 0});
+    step.time_us = sample.time_us;
+    step.spread = sample.spread;
+    return step;
 }
 
 CostModel probe_cost_model(Model& model, const Clock& clock, std::int64_t time_limit_us) {

@@ -9,12 +9,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "model/model.h"
 #include "policy/cost_fit.h"
+#include "policy/prefill_cost.h"
 
 namespace fathom {
 
@@ -31,6 +33,8 @@ struct CalibrationOptions {
     std::int64_t time_limit_us = 0;  // points that will not fit any more are left out
     // Called before each point; false ends the measurement with `cancelled`. May be empty.
     std::function<bool(std::size_t done, std::size_t total)> on_progress;
+    // Told of each step that was measured. May be empty.
+    std::function<void(const CalibrationPoint& point, const CostSample& sample)> on_sample;
 };
 
 // The grid of serving.md 2.1.3 as far as rows_max, the model's positions and context_max go, cheap
@@ -40,6 +44,12 @@ std::vector<CalibrationPoint> calibration_grid(const Model& model, std::int64_t 
 // The model is the caller's alone meanwhile. Points that do not fit the model are left out.
 Result<std::vector<CostSample>> measure_steps(Model& model, const CalibrationOptions& options,
                                               const Clock& clock);
+
+// Whether a fleet's prefill cost (policy/prefill_cost.h) is about such steps: slices of a block or
+// more. Fewer rows are decode, or the crumbs that no prefill step leaves.
+bool is_prefill(const CalibrationPoint& point);
+// A measured step of prefill as that cost sees it.
+PrefillSample prefill_sample(const CalibrationPoint& point, const CostSample& sample);
 
 // The probe, about time_limit_us long (longer only where a single row takes longer).
 CostModel probe_cost_model(Model& model, const Clock& clock, std::int64_t time_limit_us);
