@@ -156,7 +156,8 @@ void BudgetSolver::improve(std::span<const VerifyBatch> ranks, const Level& leve
 }
 
 BudgetChoice BudgetSolver::choose_group(std::span<const VerifyBatch> ranks, const VerifyCost& cost,
-                                        double ms_per_row, std::span<std::int64_t> budgets) {
+                                        double ms_per_row, std::span<std::int64_t> budgets,
+                                        double extra_ms) {
     FATHOM_CHECK(ranks.size() == budgets.size() && ms_per_row >= 0);
     FATHOM_CHECK(!cost.known() || cost.curve().rules().envelope);
     ranked_.clear();
@@ -192,8 +193,8 @@ BudgetChoice BudgetSolver::choose_group(std::span<const VerifyBatch> ranks, cons
     for (std::int64_t rows = rows_min;;) {
         const std::optional<VerifyCurve::Step> step = cost.curve().step(rows);
         if (!step) break;
-        improve(ranks, {step->run, cost.forward_ms(*step) + sampler_ms, ms_per_row}, choice,
-                budgets);
+        const double ms = cost.forward_ms(*step) + sampler_ms + extra_ms;
+        improve(ranks, {step->run, ms, ms_per_row}, choice, budgets);
         if (step->run >= rows_max) break;
         rows = step->run + 1;
     }

@@ -72,10 +72,11 @@ class BudgetSolver {
 
     // Ranks in lock step: a step takes T(rows of the fullest rank) + ms_per_row · (rows of all),
     // the second for what all share (experts). Writes a budget for each rank and returns the sum
-    // with the common time; exact. The curve must have the envelope. O(Σ R γ log + sizes · ranks ·
-    // log).
+    // with the common time; exact. The curve must have the envelope. extra_ms is added to the time
+    // of every step. O(Σ R γ log + sizes · ranks · log).
     BudgetChoice choose_group(std::span<const VerifyBatch> ranks, const VerifyCost& cost,
-                              double ms_per_row, std::span<std::int64_t> budgets);
+                              double ms_per_row, std::span<std::int64_t> budgets,
+                              double extra_ms = 0);
 
   private:
     void sort_survivals(const VerifyBatch& batch, float floor);

@@ -50,6 +50,7 @@ class VerifyRequests {
         std::vector<std::int64_t> accepted;  // of each request, were all its drafts verified
     };
     void next(Block& block);
+    void set_logit_mean(double mean) { model_.logit_mean = mean; }  // of blocks from the next on
     VerifyBatch view(const std::vector<float>& survivals) const;
 
   private:

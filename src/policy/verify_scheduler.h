@@ -10,10 +10,14 @@
 // full block. What it showed is judged when its survivals are old enough (probe_age decisions
 // later), and one such judgement is enough to go back.
 //
+// Ranks in lock step can decide as one: the same three ways, priced for all of them together, and
+// with budgets that wait for nobody (BudgetSolver::choose_group).
+//
 // Everything follows from survivals that are old (verify_budget.h) and from counts, so ranks that
 // see equal inputs decide equally. The deployed engine always schedules: patience 0, no floor.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -62,6 +66,10 @@ class VerifyScheduler {
         : rules_(rules), mode_(rules.patience > 0 ? VerifyMode::plain : VerifyMode::scheduled) {}
 
     VerifyDecision decide(const VerifyBatch& stale, const VerifyCost& cost);
+    // For ranks in lock step, whose step takes what choose_group() says. Writes what each does;
+    // tokens and time are those of all. A rank without requests has nothing to decide.
+    void decide_group(std::span<const VerifyBatch> stale, const VerifyCost& cost, double ms_per_row,
+                      std::span<VerifyDecision> decisions);
     VerifyMode mode() const { return mode_; }
     BudgetSolver& solver() { return solver_; }  // for the allocation of the step
 
@@ -69,15 +77,26 @@ class VerifyScheduler {
     Status load(std::span<const std::uint8_t> bytes);
 
   private:
-    VerifyMode prefer(const VerifyBatch& stale, const VerifyCost& cost, VerifyDecision (&plans)[3]);
+    using Plans = std::array<BudgetChoice, 3>;  // by mode
+    struct Settled {
+        std::size_t plan = 0;
+        VerifyReason reason = VerifyReason::scheduled;
+    };
+    Plans price(const VerifyBatch& stale, const VerifyCost& cost);
+    Plans price_group(std::span<const VerifyBatch> stale, const VerifyCost& cost,
+                      double ms_per_row);
+    VerifyMode prefer(const Plans& plans) const;
     void follow(VerifyMode preferred);
+    Settled settle(const Plans& plans);
 
     VerifyRules rules_;
     BudgetSolver solver_;
     VerifyMode mode_;
     VerifyMode candidate_ = VerifyMode::scheduled;
-    std::int64_t agreed_ = 0;       // decisions in a row that preferred candidate_
-    std::int64_t since_probe_ = 0;  // decisions, without drafts
+    std::int64_t agreed_ = 0;              // decisions in a row that preferred candidate_
+    std::int64_t since_probe_ = 0;         // decisions, without drafts
+    std::vector<VerifyBatch> candidates_;  // of decide_group
+    std::vector<std::int64_t> budgets_;
 };
 
 }  // namespace fathom

@@ -200,5 +200,27 @@ TEST(VerifyScheduler, GoesOnFromItsBytes) {
     EXPECT_FALSE(other.load({}).ok());
 }
 
+TEST(VerifyScheduler, AGroupOfOneBusyRankDecidesAsThatRankAlone) {
+    const VerifyCost cost = knee();
+    const VerifyRules rules{.path_ms = 0.3, .draft_ms = 1};
+    VerifyScheduler alone(rules), together(rules);
+    for (int i = 0; i < 400; ++i) {
+        // Good, hopeless, mixed drafts.
+        const Fixture fixture(40, i / 100 % 2 == 1 ? 1e-9f : 0.8f, i < 300 ? -1 : 0.1f);
+        const VerifyBatch batches[] = {{.requests = 0, .drafts = 5, .survivals = {}},
+                                       fixture.batch};
+        VerifyDecision decisions[2];
+        const VerifyDecision expected = alone.decide(fixture.batch, cost);
+        together.decide_group(batches, cost, 0, decisions);
+        EXPECT_EQ(decisions[0].reason, VerifyReason::no_requests);
+        EXPECT_EQ(decisions[0].rows, 0);
+        ASSERT_EQ(decisions[1].reason, expected.reason) << i;
+        ASSERT_EQ(decisions[1].choice.drafts, expected.choice.drafts) << i;
+        ASSERT_EQ(decisions[1].rows, expected.rows) << i;
+        ASSERT_NEAR(decisions[1].choice.ms, expected.choice.ms, 1e-9) << i;
+    }
+    EXPECT_EQ(alone.mode(), together.mode());
+}
+
 }  // namespace
 }  // namespace fathom
