@@ -21,6 +21,7 @@ enum class SimPurpose : std::uint32_t {
     popularity = 7,   // of experts
     topic = 8,        // shares of topics
     expert_step = 9,  // tokens of a recorded step
+    draft = 10,       // of a sequence: how good its drafts are
 };
 
 class SimRandom {

@@ -93,6 +93,10 @@ DecodeSide::DecodeSide(const DecodeSideConfig& config, std::uint64_t seed, Event
         balancer_.add_group(g, group.ranks.size());
         report(g, true);
     }
+    if (!config.drafts.is_modelled()) return;
+    config_.is_per_sequence = true;
+    verify_ = std::make_unique<VerifySide>(config, seed);
+    seats_.resize(static_cast<std::size_t>(config.ranks));
 }
 
 void DecodeSide::place(const std::vector<DecodeRequest>& batch, std::vector<DecodePlacement>* out) {
@@ -184,6 +188,7 @@ void DecodeSide::begin_step(std::size_t index) {
         rank.base_kv += static_cast<double>(entry.context_tokens) - entry.begin;
         rank.running.push({.end = end, .slot = slot});
         rank.next_end = rank.running.top().end;
+        if (verify_) verify_->join(slot);
     }
     group.joining.clear();
     loads_.clear();
@@ -200,10 +205,11 @@ void DecodeSide::begin_step(std::size_t index) {
         report(index, true);
         return;
     }
-    const double us = decode_step_us(config_.policy.cost, loads_) *
+    const double extra_us = verify_ ? plan_drafts(index) : 0;
+    const double us = (decode_step_us(config_.policy.cost, loads_) + extra_us) *
                       group.noise.log_normal(1, config_.noise_sigma);
     const SimTime duration_ns = std::max<SimTime>(1, ns_of(us));
-    count_step(group, duration_ns);
+    count_step(group, duration_ns, extra_us);
     group.is_stepping = true;
     events_.push(events_.now_ns() + duration_ns,
                  static_cast<std::uint32_t>(FleetEvent::decode_step),
@@ -211,8 +217,8 @@ void DecodeSide::begin_step(std::size_t index) {
 }
 
 // In integers that add up to ranks × duration. The bound has the same rows and KV on equal ranks
-// and as much of the fixed cost as the step is full.
-void DecodeSide::count_step(Group& group, SimTime duration_ns) {
+// and as much of the fixed cost as the step is full; what drafts do to it is fixed cost.
+void DecodeSide::count_step(Group& group, SimTime duration_ns, double extra_us) {
     group.step = {};
     const DecodeCost& cost = config_.policy.cost;
     const auto ranks = static_cast<std::int64_t>(group.ranks.size());
@@ -230,7 +236,7 @@ void DecodeSide::count_step(Group& group, SimTime duration_ns) {
     const SimTime moe_ns = ns_of(cost.moe_us * rows);
     const SimTime moe_real_ns = ns_of(cost.moe_us * rows * cost.moe_balance);
     const SimTime slowest_ns = ns_of(longest_us + cost.verify_us * most_rows);
-    const SimTime fixed_ns = ns_of(cost.c0_us + cost.a0_us);
+    const SimTime fixed_ns = ns_of(cost.c0_us + cost.a0_us + extra_us);
     const double fill =
         sequences / (static_cast<double>(ranks) * static_cast<double>(config_.sequences_max));
     const SimTime bound_fixed_ns = ns_of((cost.c0_us + cost.a0_us) * std::min(1.0, fill));
@@ -258,6 +264,7 @@ void DecodeSide::on_step(std::size_t index, std::uint32_t epoch) {
     group.span_ns = events_.now_ns();
     ++steps_;
     ++group.step_number;
+    if (verify_) verify_->finish_step(index, step_us(index));
     for (std::size_t r = 0; r < group.ranks.size(); ++r) {
         if (r + kAhead < group.ranks.size()) fetch_heap(group.ranks[r + kAhead]);
         Rank& rank = group.ranks[r];
@@ -277,6 +284,10 @@ void DecodeSide::advance(Rank& rank) {
     if (!config_.is_per_sequence) {
         const double drawn = mean + pace.deviation * rank.acceptance.normal();
         rank.clock += std::clamp(drawn, pace.least, pace.most);
+        return;
+    }
+    if (verify_) {
+        advance_drafted(rank);
         return;
     }
     // Each goes on by its own number; the clock by one step's mean, and ends move against it.
@@ -370,6 +381,7 @@ void DecodeSide::report(std::size_t index, bool is_now) {
 
 std::int64_t DecodeSide::generated_by(const Rank& rank, const Sequence& sequence) const {
     const DecodeEntry& entry = host_.entry_of(sequence.slot);
+    if (verify_) return generated_drafted(rank, entry);
     const double part = (rank.clock - entry.begin) / (sequence.end - entry.begin) *
                         static_cast<double>(entry.left_tokens);
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(part), 0, entry.left_tokens - 1);
@@ -453,6 +465,7 @@ void DecodeSide::close_span(Group& group) {
 void DecodeSide::count_from(SimTime from_ns) {
     count_from_ns_ = from_ns;
     ledger_ = {};
+    if (verify_) verify_->count_from_here();
     for (Group& group : groups_)
         if (!group.is_stepping) group.span_ns = from_ns;
 }

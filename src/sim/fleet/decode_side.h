@@ -5,12 +5,14 @@
 // sum, and a clock of accepted tokens that each of them has advanced by. A sequence that comes with
 // f tokens to go ends when the clock has gone on by f and by what its own luck makes of that, drawn
 // when it comes; so a heap of ends is all that is kept. With `is_per_sequence` acceptance is drawn
-// for every sequence and step instead, to see what the shortcut costs.
+// for every sequence and step instead, to see what the shortcut costs; and where drafts are
+// modelled (verify_side.h) by what each verified.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "policy/decode_balancer.h"
@@ -18,6 +20,7 @@
 #include "sim/event_queue.h"
 #include "sim/fleet/fleet_config.h"
 #include "sim/fleet/fleet_result.h"
+#include "sim/fleet/verify_side.h"
 #include "sim/quad_heap.h"
 #include "sim/sim_random.h"
 
@@ -103,7 +106,8 @@ class DecodeSide {
     double max_us() const { return max_us_; }
     double sequence_steps() const { return sequence_steps_; }
     double rank_steps() const { return rank_steps_; }
-    std::uint64_t decision_hash() { return balancer_.log().hash(); }
+    void finish(FleetResult& result);               // decisions, and figures of drafts
+    VerifySide* drafts() { return verify_.get(); }  // null where they are a table
     // Rows and accepted tokens of a sequence and step at so many sequences a rank.
     static SpeculationPoint speculation_at(const DecodeSideConfig& config, double sequences);
     // The most sequences of a card, up to its limit, whose tokens take at most so long each, when
@@ -160,13 +164,16 @@ class DecodeSide {
     const Pace& pace_of(std::size_t sequences);
 
     double clock_tokens(Rank& rank, std::int64_t tokens);
+    double plan_drafts(std::size_t group);
+    void advance_drafted(Rank& rank);
+    static std::int64_t generated_drafted(const Rank& rank, const DecodeEntry& entry);
     void begin_step(std::size_t group);
     void advance(Rank& rank);
     void fetch_heap(const Rank& rank);
     void take_ended(Rank& rank);
     void end_sequences(Group& group);
     static void order_ends(Rank& rank);  // behind a change in the middle
-    void count_step(Group& group, SimTime duration_ns);
+    void count_step(Group& group, SimTime duration_ns, double extra_us);
     void report(std::size_t group, bool is_now);
     DecodeRankReport report_of(const Group& group, const Rank& rank) const;
     void close_span(Group& group);
@@ -179,6 +186,8 @@ class DecodeSide {
     EventQueue& events_;
     Host& host_;
     DecodeBalancer balancer_;
+    std::unique_ptr<VerifySide> verify_;
+    std::vector<std::vector<VerifySide::Seat>> seats_;  // of a group, for it
     std::vector<Group> groups_;
     SimTime count_from_ns_ = 0;
     CardLedger ledger_;

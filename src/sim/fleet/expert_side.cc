@@ -80,6 +80,8 @@ ExpertTraffic ExpertSide::decode_traffic() {
         decode_rows_ += sequences * DecodeSide::speculation_at(config_.decode, each).rows;
         step_us = static_cast<double>(ns) / 1000 / steps;
     }
+    if (const VerifySide* drafts = decode_.drafts())
+        decode_rows_ = static_cast<double>(drafts->all().rows);
     return {.rank_steps = decode_.rank_steps(), .rank_tokens = decode_rows_, .step_us = step_us};
 }
 

@@ -665,6 +665,7 @@ class Fleet : private PrefillSide::Host,
         sample.prefill_ready = lifecycle_.ready(FleetRole::prefill);
         sample.decode_ready = lifecycle_.ready(FleetRole::decode);
         if (experts_) experts_->add_to(sample);
+        if (decode_.drafts()) decode_.drafts()->add_to(sample);
         result_.series.push_back(sample);
         if (now_ns() < end_ns_) push(now_ns() + sample_ns(1), FleetEvent::sample);
     }
@@ -686,7 +687,7 @@ class Fleet : private PrefillSide::Host,
         result_.counted.decode_sequence_steps = decode_.sequence_steps() - sequence_steps_;
         result_.counted.decode_rank_steps = decode_.rank_steps() - rank_steps_;
         result_.prefill_decisions = prefill_.decision_hash();
-        result_.decode_decisions = decode_.decision_hash();
+        decode_.finish(result_);
         result_.fleet_decisions = lifecycle_.decision_hash();
         if (drains_.has_drained())
             result_.fleet_decisions =

@@ -137,6 +137,22 @@ constexpr Preset kPresets[] = {
     {"10000-cards", 1'250, 4, 78, 64, 300, 60},
 };
 
+Status check_drafts(const DecodeSideConfig& decode) {
+    if (!decode.drafts.is_modelled()) return {};
+    const std::int64_t sequences = decode.groups * decode.ranks * decode.sequences_max;
+    if (sequences > kDraftedSequencesMax)
+        return invalid_argument(
+            "decode.verification: \"{}\" draws the drafts of each sequence, and decode.groups x "
+            "decode.ranks x decode.sequences_max are {}, expected at most {}",
+            verification_name(decode.drafts.verification), sequences, kDraftedSequencesMax);
+    const double fixed_us = decode.policy.cost.c0_us + decode.policy.cost.a0_us;
+    if (decode.drafts.draft_us > fixed_us)
+        return invalid_argument(
+            "drafts.draft_us: {:g}, expected at most decode.step_us + decode.rank_us, {:g}",
+            decode.drafts.draft_us, fixed_us);
+    return {};
+}
+
 Status check_sessions(const WorkloadConfig& workload) {
     double shares = 0;
     for (std::size_t i = 0; i < workload.sessions.size(); ++i) {
@@ -280,6 +296,7 @@ Status check_fleet(const FleetConfig& config) {
             "decode.blocks_per_rank: {}, expected at least {}, for a prompt and an answer of "
             "workload.context_tokens_max",
             config.decode.blocks_per_rank, 2 * most_blocks);
+    FATHOM_RETURN_IF_ERROR(check_drafts(config.decode));
     if (config.decode.is_per_sequence && config.decode_cards() > 8)
         return invalid_argument(
             "decode.per_sequence: {} decode cards, expected at most 8: this mode is for validation",
@@ -398,6 +415,19 @@ std::vector<Assumption> fleet_assumptions(const FleetConfig& config) {
                             "costs of this side are configured; what is not set is of engines of " +
                                 fmt::format("{} cards", usual_ranks)});
     };
+    if (const DraftConfig& drafts = config.decode.drafts; drafts.is_modelled()) {
+        list.push_back(
+            {"decode, drafts",
+             fmt::format("{} of a sequence; logits of {:g}, {:g} between sequences, {:g} between "
+                         "drafts, persistence {:g}",
+                         drafts.count, drafts.logit_mean, drafts.logit_spread, drafts.logit_noise,
+                         drafts.persistence),
+             "fits the public table of variable-length verification"});
+        list.push_back({"decode, lengths that vary", fmt::format("{:g} us a step", drafts.path_us),
+                        "fits the same table, with a step of 10 ms"});
+        list.push_back({"decode, drafting", fmt::format("{:g} us of a step", drafts.draft_us),
+                        "assumed; only steps without drafts save it"});
+    }
     if (preset.ok()) {
         tell("prefill", config.prefill.ranks, preset->prefill.ranks);
         tell("decode", config.decode.ranks, preset->decode.ranks);

@@ -14,6 +14,7 @@
 #include "policy/decode_balancer.h"
 #include "policy/prefill_balancer.h"
 #include "sim/experts/expert_config.h"
+#include "sim/fleet/draft_config.h"
 
 namespace fathom {
 
@@ -49,6 +50,7 @@ struct DecodeSideConfig {
     double noise_sigma = 0.02;
     std::int64_t report_age_steps = 1;  // how old the balancer's view is
     bool is_per_sequence = false;       // for validation: acceptance drawn for each sequence
+    DraftConfig drafts;                 // instead of `speculation`, where they are modelled
 };
 
 struct NetworkConfig {

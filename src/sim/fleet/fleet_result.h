@@ -74,6 +74,8 @@ struct FleetSample {  // of one interval of the time series
     double tokens_in_s = 0, tokens_out_s = 0;
     std::int64_t waiting = 0, decoding = 0, in_flight = 0;
     std::array<double, kExpertRoles> moe_balance{};  // only with a process of experts
+    double draft_rows = 0,
+           draft_tokens = 0;  // of a sequence and step; only where drafts are modelled
 };
 
 struct ScalingFigures {
@@ -135,6 +137,7 @@ struct FleetResult {
     ScalingFigures scaling;
     DrainFigures drains;
     std::array<ExpertFigures, kExpertRoles> experts;  // prefill, decode; only with a process
+    DraftFigures drafts, drafts_all;  // behind the warm-up, of the whole run; only where modelled
     std::vector<FleetSample> series;
     std::uint64_t prefill_decisions = 0, decode_decisions = 0, fleet_decisions = 0;  // hashes
     std::uint64_t hash = 0;  // of every event and decision

@@ -161,8 +161,10 @@ class Sizing {
             answer_.without.push_back(std::move(row));
             return {};
         };
-        FATHOM_RETURN_IF_ERROR(without(
-            "drafts (DSpark)", [](FleetConfig& config) { config.decode.speculation.clear(); }));
+        FATHOM_RETURN_IF_ERROR(without("drafts (DSpark)", [](FleetConfig& config) {
+            config.decode.speculation.clear();
+            config.decode.drafts.count = 0;
+        }));
         FATHOM_RETURN_IF_ERROR(
             without("a shared pool", [](FleetConfig& config) { config.pool.is_enabled = false; }));
         FATHOM_RETURN_IF_ERROR(without("answers in the pool", [](FleetConfig& config) {
