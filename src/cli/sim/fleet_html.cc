@@ -144,6 +144,22 @@ std::string expert_part(const FleetResult& result) {
     return out + "</table>\n" + (plot.xs.empty() ? "" : svg_line_plot(plot));
 }
 
+std::string draft_part(const FleetResult& result) {
+    const std::vector<ReportLine> lines = draft_lines(result);
+    if (lines.empty()) return "";
+    std::string out = "<h2>Drafts</h2>\n<table>\n";
+    for (const ReportLine& line : lines)
+        out += fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", svg_escaped(line.name),
+                           svg_escaped(line.value));
+    using Sample = const FleetSample&;
+    return out + "</table>\n" +
+           series_plot(
+               result, "Rows and accepted tokens of a sequence and step", "",
+               {{"rows", [](Sample s) { return figure_if(s.draft_rows > 0, s.draft_rows); }},
+                {"accepted", [](Sample s) { return figure_if(s.draft_rows > 0, s.draft_tokens); }}},
+               0);
+}
+
 std::string changes_table(const FleetConfig& config) {
     std::string out = fmt::format("<h2>Changed against {}</h2>\n", svg_escaped(config.preset));
     if (config.changes.empty()) return out + "<p>Nothing.</p>\n";
@@ -193,6 +209,7 @@ std::string fleet_html(const FleetResult& result) {
                        {{"output", [](Sample s) { return Figure(s.tokens_out_s / 1000); }}}, 0);
     out += counts_plot(result);
     out += expert_part(result);
+    out += draft_part(result);
     out += changes_table(result.config);
     out += "<h2>What these figures rest on</h2>\n<table>\n";
     for (const Assumption& a : fleet_assumptions(result.config))

@@ -126,7 +126,7 @@ Result<FleetConfig> config_of(const Beginning& begin) {
 }
 
 bool is_cost(const std::string& key) {
-    return key != "prefill.stall_us" &&
+    return key != "prefill.stall_us" && !key.starts_with("drafts.") &&
            (key.ends_with("_us") || key.find(".moe_") != std::string::npos);
 }
 

@@ -79,6 +79,29 @@ Json experts_json(const FleetResult& result) {
     return roles;
 }
 
+constexpr const char* kReasonNames[kVerifyReasons] = {"no requests", "no curve",  "scheduled",
+                                                      "plain",       "no drafts", "probe"};
+
+Figure draft_goodput(const FleetResult& result) {
+    return figure_if(result.measured_s > 0,
+                     static_cast<double>(result.drafts.tokens) / std::max(result.measured_s, 1e-9));
+}
+
+Json drafts_json(const FleetResult& result) {
+    const DraftFigures& drafts = result.drafts;
+    const bool has_steps = drafts.sequence_steps > 0;
+    Json reasons = Json::object();
+    for (std::size_t i = 0; i < kVerifyReasons; ++i)
+        reasons.set(kReasonNames[i], figure_json(figure_if(has_steps, drafts.share(i))));
+    return Json::object(
+        {{"verification", verification_name(result.config.decode.drafts.verification)},
+         {"rows", figure_json(figure_if(has_steps, drafts.rows_each()))},
+         {"accepted_tokens", figure_json(figure_if(has_steps, drafts.tokens_each()))},
+         {"rows_of_rank", figure_json(figure_if(has_steps, drafts.rows_of_rank()))},
+         {"tokens_s", figure_json(draft_goodput(result))},
+         {"reasons", std::move(reasons)}});
+}
+
 std::string figures_row(const std::string& name, const RequestFigures& f) {
     std::string text = fmt::format("{:<10}{:>10}", name, f.finished);
     for (const double share : {0.5, 0.9, 0.99})
@@ -238,6 +261,33 @@ std::vector<ExpertReportRow> expert_rows(const FleetResult& result) {
     return rows;
 }
 
+std::vector<ReportLine> draft_lines(const FleetResult& result) {
+    const DraftConfig& config = result.config.decode.drafts;
+    if (!config.is_modelled()) return {};
+    const DraftFigures& drafts = result.drafts;
+    const bool has_steps = drafts.sequence_steps > 0;
+    const auto number = [](Figure figure, int digits) { return figure_cell(figure, 0, digits); };
+    std::vector<ReportLine> lines = {
+        {"verification",
+         config.verification == Verification::all
+             ? fmt::format("all of {} drafts", config.count)
+             : fmt::format("by a budget of {}, from survivals {} steps old",
+                           config.is_group_wide ? "the group" : "each rank", config.age_steps)},
+        {"rows", number(figure_if(has_steps, drafts.rows_each()), 2) + " of a sequence and step, " +
+                     number(figure_if(has_steps, drafts.rows_of_rank()), 1) + " of a rank"},
+        {"accepted tokens", number(figure_if(has_steps, drafts.tokens_each()), 3) +
+                                " of a sequence and step, " + number(draft_goodput(result), 0) +
+                                " a second"},
+    };
+    std::string shares;
+    for (std::size_t i = 0; i < kVerifyReasons; ++i)
+        if (drafts.rank_steps[i] > 0)
+            shares += fmt::format("{}{} {:.2f} %", shares.empty() ? "" : ", ", kReasonNames[i],
+                                  100 * drafts.share(i));
+    lines.push_back({"steps of ranks", shares.empty() ? "none" : shares});
+    return lines;
+}
+
 bool is_noise_negative(const FleetResult& result) {
     return result.prefill.share(CardTime::noise) < 0 || result.decode.share(CardTime::noise) < 0;
 }
@@ -272,6 +322,10 @@ std::string fleet_table(const FleetResult& result) {
     for (const ExpertReportRow& row : experts)
         text += fmt::format("{:<18}{:>10}{:>10}\n", row.name, row.prefill, row.decode);
     if (!experts.empty()) text += "\n";
+    const std::vector<ReportLine> drafts = draft_lines(result);
+    for (const ReportLine& line : drafts)
+        text += fmt::format("{:<18}{}\n", line.name, line.value);
+    if (!drafts.empty()) text += "\n";
     if (is_noise_negative(result)) text += fmt::format("{}\n\n", kNoiseMeaning);
     text += changes_text(result.config) + "\n" + assumptions_text(result.config);
     text += fmt::format("\nseed {}, {} events, hash {:016x}\n", result.config.seed,
@@ -286,7 +340,9 @@ std::string fleet_csv(const FleetResult& result) {
     std::string text =
         "at_s,prefill_use,decode_use,hit_share,ttft_p50_ms,ttft_p99_ms,input_tokens_s,"
         "output_tokens_s,waiting,decoding,prefill_ready,decode_ready";
-    text += has_experts ? ",prefill_moe_lb,decode_moe_lb\n" : "\n";
+    const bool has_drafts = result.config.decode.drafts.is_modelled();
+    text += has_experts ? ",prefill_moe_lb,decode_moe_lb" : "";
+    text += has_drafts ? ",draft_rows,draft_tokens\n" : "\n";
     for (const FleetSample& s : result.series) {
         text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", s.at_s, s.prefill_use,
                             s.decode_use, figure_csv(figure_if(s.input_tokens > 0, s.hit_share)),
@@ -294,6 +350,9 @@ std::string fleet_csv(const FleetResult& result) {
                             figure_csv(figure_if(s.first_tokens > 0, s.ttft_p99_ms)), s.tokens_in_s,
                             s.tokens_out_s, s.waiting, s.decoding, s.prefill_ready, s.decode_ready);
         if (has_experts) text += fmt::format(",{},{}", s.moe_balance[0], s.moe_balance[1]);
+        if (has_drafts)
+            text += fmt::format(",{},{}", figure_csv(figure_if(s.draft_rows > 0, s.draft_rows)),
+                                figure_csv(figure_if(s.draft_rows > 0, s.draft_tokens)));
         text += "\n";
     }
     return text;
@@ -357,6 +416,7 @@ std::string fleet_json(const FleetResult& result) {
         {"violations", std::move(violations)},
     });
     if (config.experts.is_process) report.set("experts", experts_json(result));
+    if (config.decode.drafts.is_modelled()) report.set("drafts", drafts_json(result));
     return report.dump() + "\n";
 }
 

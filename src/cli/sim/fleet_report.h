@@ -24,6 +24,8 @@ struct ExpertReportRow {
 };
 // What became of the experts; nothing where moe_lb is a constant.
 std::vector<ExpertReportRow> expert_rows(const FleetResult& result);
+// What became of the drafts; nothing where they are a table.
+std::vector<ReportLine> draft_lines(const FleetResult& result);
 // Steps take their model's time times a draw around 1, so their noise may add up to less than 0.
 bool is_noise_negative(const FleetResult& result);
 inline constexpr const char* kNoiseMeaning =

@@ -105,6 +105,8 @@ FleetSettings::FleetSettings(const FleetConfig& preset) : config_(preset) {
                                                                   : "sessions";
     trace_traffic_ = traffic_name(preset.workload.trace_traffic);
     rule_ = rule_text(preset.decode.policy.rule);
+    verification_ = verification_name(preset.decode.drafts.verification);
+    scope_ = preset.decode.drafts.is_group_wide ? "group" : "rank";
     for (const SpeculationPoint& point : preset.decode.speculation)
         speculation_.push_back(
             fmt::format("{:g}:{:g}:{:g}", point.sequences, point.rows, point.accepted));
@@ -113,6 +115,7 @@ FleetSettings::FleetSettings(const FleetConfig& preset) : config_(preset) {
     bind_lifecycle();
     bind_prefill();
     bind_decode();
+    bind_drafts();
     bind_kv();
     bind_experts();
     bind_workload();
@@ -120,8 +123,8 @@ FleetSettings::FleetSettings(const FleetConfig& preset) : config_(preset) {
 
 const std::vector<std::string>& FleetSettings::tables() {
     static const std::vector<std::string> kTables = {
-        "sim", "prefill", "decode",   "network", "pool",    "workload", "agent",  "chat",
-        "slo", "money",   "failures", "drain",   "scaling", "hardware", "experts"};
+        "sim", "prefill", "decode",   "network", "pool",    "workload", "agent",   "chat",
+        "slo", "money",   "failures", "drain",   "scaling", "hardware", "experts", "drafts"};
     return kTables;
 }
 
@@ -256,6 +259,39 @@ void FleetSettings::bind_decode() {
                 "of a step's time, deviation of its logarithm");
     schema_.add("decode.per_sequence", &decode.is_per_sequence,
                 "draw acceptance for each sequence (at most 8 cards), for validation");
+}
+
+void FleetSettings::bind_drafts() {
+    DraftConfig& drafts = config_.decode.drafts;
+    schema_.add_choice("decode.verification", &verification_, {"table", "all", "budget"},
+                       "rows and accepted tokens of decode.speculation; or drafts of each sequence "
+                       "(small fleets), all verified, or as many as the live scheduler says");
+    schema_.add("drafts.count", &drafts.count, 0, 16,
+                "of a sequence and step, where they are not a table");
+    schema_.add("drafts.logit", &drafts.logit_mean, -30.0, 30.0,
+                "of the probability that a draft is accepted if those before it are, mean");
+    schema_.add("drafts.spread", &drafts.logit_spread, 0.0, 30.0, "of it between sequences");
+    schema_.add("drafts.noise", &drafts.logit_noise, 0.0, 30.0, "of it between drafts");
+    schema_.add("drafts.persistence", &drafts.persistence, 0.0, 1.0,
+                "correlation of a sequence's part of it from step to step");
+    schema_.add_choice("drafts.scope", &scope_, {"rank", "group"},
+                       "who has a budget of its own: each card, or the cards of a group together");
+    schema_.add("drafts.age_steps", &drafts.age_steps, 0, 8,
+                "how old the survivals are that choose the budget; 0: of the step itself");
+    schema_.add(
+        "drafts.patience", &drafts.patience, 0, 1'000'000,
+        "decisions of one opinion before the way changes; 0: always scheduled, as deployed");
+    schema_.add("drafts.probe_every", &drafts.probe_every, 16, 1'000'000,
+                "decisions without drafts, before one with all of them");
+    schema_.add("drafts.gain_min", &drafts.gain_min, 0.0, 10.0,
+                "by which scheduling must beat verifying all, 0.01: 1 %");
+    schema_.add("drafts.path_us", &drafts.path_us, 0.0, kUsMax,
+                "that a step of lengths that vary takes longer");
+    schema_.add("drafts.draft_us", &drafts.draft_us, 0.0, kUsMax,
+                "of the fixed cost, saved where no card drafts");
+    schema_.add("drafts.fail_at_s", &drafts.fail_at_s, 0.0, 30 * 86'400.0,
+                "from when on no draft is accepted");
+    schema_.add("drafts.fail_s", &drafts.fail_s, 0.0, 30 * 86'400.0, "how long; 0: never");
 }
 
 void FleetSettings::bind_kv() {
@@ -419,6 +455,10 @@ Result<FleetConfig> FleetSettings::config() const {
     config.decode.policy.rule = rule_ == "split"      ? DecodeRule::split
                                 : rule_ == "marginal" ? DecodeRule::marginal
                                                       : DecodeRule::joint;
+    config.decode.drafts.verification = verification_ == "budget" ? Verification::budget
+                                        : verification_ == "all"  ? Verification::all
+                                                                  : Verification::table;
+    config.decode.drafts.is_group_wide = scope_ == "group";
     FATHOM_ASSIGN(config.decode.speculation, parse_speculation(speculation_));
     FATHOM_RETURN_IF_ERROR(check_measured(config.measured));
     FATHOM_RETURN_IF_ERROR(set_prefill_costs(config));

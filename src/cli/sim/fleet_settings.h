@@ -39,6 +39,7 @@ class FleetSettings {
     void bind_lifecycle();
     void bind_prefill();
     void bind_decode();
+    void bind_drafts();
     void bind_kv();
     void bind_experts();
     void bind_workload();
@@ -50,7 +51,7 @@ class FleetSettings {
     // Spelled differently in a file than in the structs.
     std::int64_t seed_ = 1;
     std::string calibration_, prefill_costs_, model_;
-    std::string source_, trace_traffic_, rule_;
+    std::string source_, trace_traffic_, rule_, verification_, scope_;
     std::vector<std::string> speculation_;
     PrefillCost cost_;  // keys of [prefill]: each that is given is of all length classes
 };

@@ -12,6 +12,7 @@
 #include "cli/sim/fleet_order.h"
 #include "policy/verify_model.h"
 #include "sim/fleet/workload.h"
+#include "sim/study/draft_study.h"
 #include "sim/study/expert_study.h"
 
 namespace fathom {
@@ -89,6 +90,61 @@ void add_verification(Rows& rows) {
                     fmt::format("{:.2f} -> {:.2f}", fixed, scheduled),
                     std::abs(fixed - 3.29) <= 0.05 && std::abs(scheduled - 3.20) <= 0.05,
                     "means of the four loads; with the target's own token"});
+}
+
+// The scheduler in a decode group of the simulator. The deployed engine's rules first.
+struct DraftWay {
+    const char* name;
+    DraftConfig drafts;
+};
+const DraftWay kDraftWays[] = {
+    {"deployed", {.verification = Verification::budget, .patience = 0}},
+    {"survivals of the step itself",
+     {.verification = Verification::budget, .age_steps = 0, .patience = 0}},
+    {"one budget for the group",
+     {.verification = Verification::budget, .is_group_wide = true, .patience = 0}},
+    {"with plain path and probes", {.verification = Verification::budget}},
+    {"both", {.verification = Verification::budget, .is_group_wide = true}},
+};
+
+void add_draft_group(Rows& rows, const FleetConfig& config) {
+    struct Case {
+        const char* what;
+        std::vector<std::int64_t> sequences;
+        std::int64_t steps;
+        double published;  // NaN: nothing was
+    };
+    const Case kCases[] = {
+        {"16 sequences a rank", {16, 16, 16, 16}, 2000, -0.015},
+        {"32 sequences a rank", {32, 32, 32, 32}, 1000, 0.016},
+        {"60 sequences a rank", {60, 60, 60, 60}, 600, 0.054},
+        {"96 sequences a rank", {96, 96, 96, 96}, 400, 0.110},
+        {"ranks of 20, 40, 70 and 100 sequences", {20, 40, 70, 100}, 600, std::nan("")},
+    };
+    for (const Case& one : kCases) {
+        DraftStudy study;
+        study.decode = config.decode;
+        study.decode.policy.cost.moe_us *=
+            static_cast<double>(config.decode.ranks) / static_cast<double>(one.sequences.size());
+        study.sequences = one.sequences;
+        study.steps = one.steps;
+        study.seed = config.seed;
+        std::string ours;
+        double deployed = 0;
+        for (const DraftWay& way : kDraftWays) {
+            study.decode.drafts = way.drafts;
+            const double gain = draft_gain(study);
+            if (ours.empty()) deployed = gain;
+            ours += fmt::format("{}{:+.1f} % {}", ours.empty() ? "" : ", ", 100 * gain, way.name);
+        }
+        const bool is_published = !std::isnan(one.published);
+        rows.push_back(
+            {fmt::format("DSpark, a simulated group of 4, {}", one.what),
+             is_published ? fmt::format("{:+.1f} %", 100 * one.published) : "not published", ours,
+             !is_published || std::abs(deployed - one.published) <= 0.01,
+             "confidences and the path's cost as fitted above; steps as the presets' decode, 10 ms "
+             "and 15 us a row, moe_lb 1.09; contexts of 30,000 tokens, median; one seed"});
+    }
 }
 
 void add_hits(Rows& rows, const FleetConfig& config) {
@@ -319,6 +375,7 @@ Result<Rows> reproduce(const Reproduce& what) {
     add_hits(rows, config);
     FATHOM_RETURN_IF_ERROR(add_experts(rows, config.seed));
     add_verification(rows);
+    add_draft_group(rows, config);
     FATHOM_RETURN_IF_ERROR(add_efficiency(rows, what));
     FATHOM_RETURN_IF_ERROR(add_balancers(rows, what));
     FATHOM_RETURN_IF_ERROR(add_drain(rows, config));

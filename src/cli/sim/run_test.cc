@@ -90,6 +90,36 @@ TEST(FleetReport, TellsOfExpertsOnlyWherePopularityIsAProcess) {
     EXPECT_NE(fleet_table(*process).find("drift 0.05 in 600 s"), std::string::npos);
 }
 
+TEST(FleetReport, TellsOfDraftsOnlyWhereTheyAreModelled) {
+    auto config = fleet_preset("one-box");
+    ASSERT_TRUE(config.ok());
+    config->duration_s = 8;
+    config->warmup_s = 2;
+    config->decode.sequences_max = 16;
+    const auto table = run_fleet(*config);
+    config->decode.drafts.verification = Verification::budget;
+    const auto budget = run_fleet(*config);
+    ASSERT_TRUE(table.ok() && budget.ok());
+    for (const char* text : {"accepted tokens", "steps of ranks"}) {
+        EXPECT_EQ(fleet_table(*table).find(text), std::string::npos) << text;
+        EXPECT_EQ(fleet_html(*table).find(text), std::string::npos) << text;
+        EXPECT_NE(fleet_table(*budget).find(text), std::string::npos) << text;
+        EXPECT_NE(fleet_html(*budget).find(text), std::string::npos) << text;
+    }
+    EXPECT_EQ(fleet_csv(*table).find("draft_rows"), std::string::npos);
+    EXPECT_NE(fleet_csv(*budget).find(",draft_rows,draft_tokens\n"), std::string::npos);
+    EXPECT_TRUE(parse_json(fleet_json(*table))->find("drafts") == nullptr);
+    const auto json = parse_json(fleet_json(*budget));
+    ASSERT_TRUE(json.ok());
+    const Json* drafts = json->find("drafts");
+    ASSERT_TRUE(drafts != nullptr);
+    EXPECT_GE(drafts->find("rows")->as_double(), drafts->find("accepted_tokens")->as_double());
+    double sum = 0;
+    for (const auto& [name, share] : drafts->find("reasons")->members())
+        sum += share.as_double();
+    EXPECT_NEAR(sum, 1, 1e-9);
+}
+
 TEST(FleetSettings, ReadsAFileOverAPreset) {
     const auto preset = fleet_preset("16-cards");
     ASSERT_TRUE(preset.ok());
@@ -139,6 +169,9 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{"[workload]\nsource = \"trace\"\n", "workload.trace: empty, expected a file"},
         Hostile{"[agent]\nshare = 0.0\n[chat]\nshare = 0.0\n", "there is no traffic"},
         Hostile{"[agent]\ncompact_tokens = 100.0\n", "agent.compacted_tokens: 16000, expected"},
+        Hostile{"decode.verification = \"some\"\n", "decode.verification"},
+        Hostile{"[decode]\ngroups = 512\nverification = \"budget\"\n", "expected at most 16384"},
+        Hostile{"[drafts]\ncount = 17\n", "drafts.count is 17; the limits are 0..16"},
         Hostile{"[decode]\nranks = 64\nper_sequence = true\n",
                 "64 decode cards, expected at most 8"},
         Hostile{"[prefill]\nengines = 100000\nranks = 1024\n", "cards, expected at most 1000000"},

@@ -80,6 +80,16 @@ double experts_moved_gb(const FleetResult& result, std::size_t role) {
            static_cast<double>(result.config.experts.expert_bytes) / 1e9;
 }
 
+// A sequence and step's, where drafts are modelled.
+template <double (DraftFigures::*kFigure)() const>
+Figure drafted(const FleetResult& result) {
+    return figure_if(result.drafts.sequence_steps > 0, (result.drafts.*kFigure)());
+}
+Figure output_tokens_s(const FleetResult& result) {
+    return figure_if(result.measured_s > 0, static_cast<double>(result.served.output_tokens) /
+                                                std::max(result.measured_s, 1e-9));
+}
+
 struct Column {
     const char* name;
     Figure (*value)(const FleetResult& result);
@@ -102,6 +112,9 @@ constexpr Column kColumns[] = {
     {"decode_moe_lb", [](const FleetResult& r) { return Figure(moe_balance(r, 1)); }},
     {"prefill_moved_gb", [](const FleetResult& r) { return Figure(experts_moved_gb(r, 0)); }},
     {"decode_moved_gb", [](const FleetResult& r) { return Figure(experts_moved_gb(r, 1)); }},
+    {"output_tokens_s", output_tokens_s},
+    {"draft_rows", drafted<&DraftFigures::rows_each>},
+    {"draft_tokens", drafted<&DraftFigures::tokens_each>},
     {"usd_per_million", usd_per_million},
 };
 
