@@ -304,18 +304,21 @@ void DecodeBalancer::score_split(Views& views, const Means& means, double kv_tok
                                    : views.kv_tokens[i] + views.sequences[i] / (2 * most_sequences);
 }
 
-// The lowest score with room; of equal ones the first behind the rotation.
-std::optional<std::size_t> DecodeBalancer::best_of(Views& views, std::size_t count, DecodeRule rule,
+// The lowest score with room; of equal ones the one that comes first from `first` on.
+std::optional<std::size_t> DecodeBalancer::best_of(Views& views, std::size_t count,
+                                                   std::uint64_t first, DecodeRule rule,
                                                    const Means& means, double kv_tokens,
                                                    double blocks) const {
     if (count == 0) return std::nullopt;
-    if (rule == DecodeRule::split)
+    if (rule == DecodeRule::round_robin)
+        std::fill(views.scores.begin(), views.scores.end(), 0.0);
+    else if (rule == DecodeRule::split)
         score_split(views, means, kv_tokens);
     else
         score(views, rule, means, kv_tokens);
     std::size_t best = count;
     double best_score = 0;
-    const std::size_t first = rotation_ % count;
+    const std::size_t begin = first % count;
     const double* scores = views.scores.data();
     const double* room_blocks = views.room_blocks.data();
     const auto look = [&](std::size_t from, std::size_t to) {
@@ -325,8 +328,8 @@ std::optional<std::size_t> DecodeBalancer::best_of(Views& views, std::size_t cou
             best_score = scores[i];
         }
     };
-    look(first, count);
-    look(0, first);
+    look(begin, count);
+    look(0, begin);
     if (best == count) return std::nullopt;
     return best;
 }
@@ -335,21 +338,26 @@ std::optional<std::size_t> DecodeBalancer::best_of(Views& views, std::size_t cou
 std::optional<std::size_t> DecodeBalancer::best_rank(std::size_t index, double kv_tokens,
                                                      std::int64_t blocks) {
     Group& group = groups_[index];
+    const bool has_turns = settings_.rule == DecodeRule::round_robin;
     const auto best =
-        best_of(group.views, group.ranks.size(), settings_.rule, means_of(group.sum, group.live),
-                kv_tokens, static_cast<double>(blocks));
+        best_of(group.views, group.ranks.size(), has_turns ? group.turn : rotation_, settings_.rule,
+                means_of(group.sum, group.live), kv_tokens, static_cast<double>(blocks));
     if (!best) {
         const auto& rooms = group.views.room_blocks;
         group.room_blocks = *std::max_element(rooms.begin(), rooms.end());
         mirror(index);
+    } else if (has_turns) {
+        group.turn = *best + 1;
     }
     return best;
 }
 
 // By the same score on sums a rank; full groups are left out.
 std::optional<std::size_t> DecodeBalancer::best_group(double kv_tokens, std::int64_t blocks) {
-    return best_of(views_, groups_.size(), DecodeRule::joint, means_of(all_, all_live_), kv_tokens,
-                   static_cast<double>(blocks));
+    const bool has_turns = settings_.rule == DecodeRule::round_robin;
+    return best_of(views_, groups_.size(), rotation_,
+                   has_turns ? settings_.rule : DecodeRule::joint, means_of(all_, all_live_),
+                   kv_tokens, static_cast<double>(blocks));
 }
 
 // Why nothing was placed, when every group is full.
@@ -510,10 +518,10 @@ std::int64_t DecodeBalancer::free_blocks(std::size_t group, std::size_t rank) co
 // State
 
 std::vector<std::uint8_t> DecodeBalancer::save() const {
-    StateWriter out("DCOD", 1);
+    StateWriter out("DCOD", 2);
     out.add(rotation_).add(log_.hash()).add(log_.count()).add(std::uint64_t{groups_.size()});
     for (const Group& group : groups_) {
-        out.add(group.is_draining).add(std::uint64_t{group.ranks.size()});
+        out.add(group.is_draining).add(group.turn).add(std::uint64_t{group.ranks.size()});
         for (const Rank& rank : group.ranks) {
             const DecodeRankReport& report = rank.report;
             out.add(report.acked).add(report.is_live).add(report.sequences).add(report.kv_tokens);
@@ -529,11 +537,12 @@ std::vector<std::uint8_t> DecodeBalancer::save() const {
 }
 
 Status DecodeBalancer::load(std::span<const std::uint8_t> bytes) {
-    StateReader in(bytes, "DCOD", 1);
+    StateReader in(bytes, "DCOD", 2);
     const std::uint64_t rotation = in.u64(), hash = in.u64(), count = in.u64();
     std::vector<Group> groups(in.count(kGroupsMax));
     for (Group& group : groups) {
         group.is_draining = in.flag();
+        group.turn = in.u64();
         group.ranks.resize(in.count(kRanksMax));
         group.views.resize(group.ranks.size());
         for (Rank& rank : group.ranks) {

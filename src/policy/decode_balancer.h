@@ -50,9 +50,10 @@ double decode_step_us(const DecodeCost& cost, std::span<const DecodeLoad> ranks)
 bool should_bind(bool is_last_slice_planned, double rest_us, double decode_step_us);
 
 enum class DecodeRule : std::uint8_t {
-    joint,     // ((n+1)/n̄)^p + w·((K+ℓ)/K̄)^p: the default
-    marginal,  // by how much (n/n̄)^p + w·(K/K̄)^p grows
-    split,     // as deployed: short ones by (fewest sequences, most KV), long ones by least KV
+    joint,        // ((n+1)/n̄)^p + w·((K+ℓ)/K̄)^p: the default
+    marginal,     // by how much (n/n̄)^p + w·(K/K̄)^p grows
+    split,        // as deployed: short ones by (fewest sequences, most KV), long ones by least KV
+    round_robin,  // whoever is next and has room: to compare with
 };
 
 // Values are part of the log's format.
@@ -184,6 +185,7 @@ class DecodeBalancer {
         std::vector<Rank> ranks;
         Views views;
         bool is_draining = false;
+        std::uint64_t turn = 0;  // of round_robin
         std::int64_t live = 0;
         DecodeLoad sum;                // of views of live ranks
         std::int64_t open = 0;         // live ranks with a slot
@@ -206,8 +208,9 @@ class DecodeBalancer {
     void mirror(std::size_t group);
     std::optional<std::size_t> best_rank(std::size_t group, double kv_tokens, std::int64_t blocks);
     std::optional<std::size_t> best_group(double kv_tokens, std::int64_t blocks);
-    std::optional<std::size_t> best_of(Views& views, std::size_t count, DecodeRule rule,
-                                       const Means& means, double kv_tokens, double blocks) const;
+    std::optional<std::size_t> best_of(Views& views, std::size_t count, std::uint64_t first,
+                                       DecodeRule rule, const Means& means, double kv_tokens,
+                                       double blocks) const;
     void score(Views& views, DecodeRule rule, const Means& means, double kv_tokens) const;
     static void score_split(Views& views, const Means& means, double kv_tokens);
     DecodeReason refusal() const;

@@ -106,6 +106,26 @@ TEST(DecodePlacement, EqualsTheBestOfAllRanks) {
     }));
 }
 
+TEST(DecodePlacement, RoundRobinGivesEveryRankWithRoomATurn) {
+    DecodeSettings settings;
+    settings.rule = DecodeRule::round_robin;
+    DecodeBalancer balancer(settings);
+    for (std::size_t group = 0; group < 2; ++group) {
+        balancer.add_group(group, 4);
+        for (std::size_t r = 0; r < 4; ++r)
+            balancer.report(group, r, report_of(r == 2 ? 256 : 0, 0), 0);
+    }
+    std::map<std::pair<std::int64_t, std::int64_t>, int> turns;
+    for (std::uint64_t id = 0; id < 24; ++id) {
+        const DecodePlacement placement =
+            place(balancer, request_of(id, static_cast<std::int64_t>(1'000 * (id % 5))));
+        ++turns[{placement.group, placement.rank}];
+    }
+    EXPECT_EQ(turns.size(), 6u);
+    for (const auto& [seat, count] : turns)
+        EXPECT_EQ(count, 4) << "group " << seat.first << " rank " << seat.second;
+}
+
 TEST(DecodePlacement, PlacesLongOnesFirst) {
     DecodeBalancer balancer = balancer_of(DecodeRule::joint, {report_of(0, 0), report_of(0, 0)});
     const std::vector<DecodeRequest> batch = {request_of(1, 10), request_of(2, 1000),

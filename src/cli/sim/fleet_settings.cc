@@ -45,6 +45,8 @@ const char* rule_text(DecodeRule rule) {
             return "marginal";
         case DecodeRule::split:
             return "split";
+        case DecodeRule::round_robin:
+            return "round_robin";
         default:
             return "joint";
     }
@@ -252,7 +254,8 @@ void FleetSettings::bind_decode() {
         "SEQUENCES:ROWS:ACCEPTED a sequence and step, by sequences on the card; \"\": no drafts");
     schema_.add("decode.accepted_sigma", &decode.accepted_sigma, 0.0, 64.0,
                 "deviation of the tokens that a sequence accepts in a step");
-    schema_.add_choice("decode.rule", &rule_, {"joint", "marginal", "split"}, "of placement");
+    schema_.add_choice("decode.rule", &rule_, {"joint", "marginal", "split", "round_robin"},
+                       "of placement; round_robin to compare with");
     schema_.add("decode.report_age_steps", &decode.report_age_steps, 0, 1000,
                 "how old the balancer's view is");
     schema_.add("decode.noise", &decode.noise_sigma, 0.0, 2.0,
@@ -452,9 +455,9 @@ Result<FleetConfig> FleetSettings::config() const {
     config.workload.trace_traffic = trace_traffic_ == "agent"  ? Traffic::agent
                                     : trace_traffic_ == "chat" ? Traffic::chat
                                                                : Traffic::other;
-    config.decode.policy.rule = rule_ == "split"      ? DecodeRule::split
-                                : rule_ == "marginal" ? DecodeRule::marginal
-                                                      : DecodeRule::joint;
+    for (const DecodeRule rule :
+         {DecodeRule::joint, DecodeRule::marginal, DecodeRule::split, DecodeRule::round_robin})
+        if (rule_ == rule_text(rule)) config.decode.policy.rule = rule;
     config.decode.drafts.verification = verification_ == "budget" ? Verification::budget
                                         : verification_ == "all"  ? Verification::all
                                                                   : Verification::table;

@@ -230,6 +230,8 @@ constexpr Balancer kBalancers[] = {
          config.decode.policy.power = 1;
          config.decode.policy.kv_weight = 0;
      }},
+    {"decode placement (round robin instead)", 16,
+     [](FleetConfig& config) { config.decode.policy.rule = DecodeRule::round_robin; }},
     {"B*, on 48 + 64 cards, which prefill limits", 12,
      [](FleetConfig& config) { config.prefill.is_adaptive = false; }},
 };
@@ -259,6 +261,44 @@ Status add_balancers(Rows& rows, const Reproduce& what) {
              fmt::format("the same requests, at {:g} of the bound: more than either bears",
                          kOverload)});
     }
+    return {};
+}
+
+// Under overload every rank has a full step and every decode slot is taken again at once, whatever
+// the rule: what these two give is time, while there is room.
+double lock_step(const FleetResult& result) {
+    return result.counted.decode_rank_us / result.counted.decode_max_us;
+}
+Status add_times(Rows& rows, const Reproduce& what) {
+    constexpr double kLoad = 0.85;
+    const std::string rests = fmt::format("load {:g} of the bound", kLoad);
+    FATHOM_ASSIGN(FleetConfig config, fleet_preset("64+64"));
+    config.seed = static_cast<std::uint64_t>(what.seed);
+    config.duration_s = 150;
+    config.warmup_s = 90;
+    FleetConfig few = config, turns = config;
+    few.prefill.engines = 12;
+    FATHOM_ASSIGN(const FleetResult cut, run_at(few, kLoad));
+    few.prefill.is_adaptive = false;
+    FATHOM_ASSIGN(const FleetResult whole, run_at(few, kLoad));
+    const double cut_ms = cut.all.ttft_ms.percentile(0.5);
+    const double whole_ms = whole.all.ttft_ms.percentile(0.5);
+    rows.push_back({"TTFT without B*, on 48 + 64 cards", "a clear rise",
+                    fmt::format("median {:.0f} ms instead of {:.0f} ms: {:+.0f} %", whole_ms,
+                                cut_ms, 100 * (whole_ms / cut_ms - 1)),
+                    whole_ms > 1.05 * cut_ms, rests});
+    FATHOM_ASSIGN(const FleetResult joint, run_at(config, kLoad));
+    turns.decode.policy.rule = DecodeRule::round_robin;
+    FATHOM_ASSIGN(const FleetResult robin, run_at(turns, kLoad));
+    const double joint_ms = joint.all.tpot_ms.mean(), robin_ms = robin.all.tpot_ms.mean();
+    rows.push_back(
+        {"TPOT without decode placement (round robin instead)", "a clear rise",
+         fmt::format(
+             "mean {:.2f} ms instead of {:.2f} ms: {:+.1f} %; mean over slowest rank {:.3f} "
+             "instead of {:.3f}",
+             robin_ms, joint_ms, 100 * (robin_ms / joint_ms - 1), lock_step(robin),
+             lock_step(joint)),
+         robin_ms > 1.05 * joint_ms, rests});
     return {};
 }
 
@@ -378,6 +418,7 @@ Result<Rows> reproduce(const Reproduce& what) {
     add_draft_group(rows, config);
     FATHOM_RETURN_IF_ERROR(add_efficiency(rows, what));
     FATHOM_RETURN_IF_ERROR(add_balancers(rows, what));
+    FATHOM_RETURN_IF_ERROR(add_times(rows, what));
     FATHOM_RETURN_IF_ERROR(add_drain(rows, config));
     FATHOM_RETURN_IF_ERROR(add_failure(rows, config));
     if (what.large) FATHOM_RETURN_IF_ERROR(add_totals(rows, what));
