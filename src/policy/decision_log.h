@@ -85,6 +85,17 @@ class DecisionLog {
     explicit DecisionLog(std::size_t capacity = 0);
 
     void record(const DecisionRecord& record);
+    // The same; `reason` is an enumerator of the kind's own.
+    template <typename Reason>
+    void note(DecisionKind kind, Reason reason, std::size_t actor, std::int64_t now_us,
+              std::uint64_t digest, const std::array<std::int64_t, 5>& fields) {
+        record({.kind = kind,
+                .reason = static_cast<std::uint16_t>(reason),
+                .actor = static_cast<std::uint32_t>(actor),
+                .now_us = now_us,
+                .input_digest = digest,
+                .fields = fields});
+    }
     void set_visitor(Visitor visitor) { visitor_ = std::move(visitor); }
 
     std::uint64_t hash() const { return hash_.value(); }

@@ -106,17 +106,6 @@ DecodeBalancer::DecodeBalancer(const DecodeSettings& settings, std::size_t log_r
     FATHOM_CHECK(settings.check().ok());
 }
 
-void DecodeBalancer::note(DecisionKind kind, DecodeReason reason, std::size_t group,
-                          std::int64_t now_us, std::uint64_t digest,
-                          const std::array<std::int64_t, 5>& fields) {
-    log_.record({.kind = kind,
-                 .reason = static_cast<std::uint16_t>(reason),
-                 .actor = static_cast<std::uint32_t>(group),
-                 .now_us = now_us,
-                 .input_digest = digest,
-                 .fields = fields});
-}
-
 void DecodeBalancer::add_group(std::size_t group, std::size_t ranks) {
     FATHOM_CHECK(group < kGroupsMax && ranks <= kRanksMax);
     if (group >= groups_.size()) groups_.resize(group + 1);
@@ -245,9 +234,10 @@ std::optional<std::uint64_t> DecodeBalancer::report(std::size_t group_index, std
     if (!is_short || report.sequences < 1) return std::nullopt;
     const std::uint64_t digest =
         Digest().add(report.free_blocks).add(report.total_blocks).add(report.step).value();
-    note(DecisionKind::decode_pressure, DecodeReason::below_reserve, group_index, now_us, digest,
-         {static_cast<std::int64_t>(rank_index), static_cast<std::int64_t>(report.newest_id),
-          report.free_blocks, 0, 0});
+    log_.note(DecisionKind::decode_pressure, DecodeReason::below_reserve, group_index, now_us,
+              digest,
+              {static_cast<std::int64_t>(rank_index), static_cast<std::int64_t>(report.newest_id),
+               report.free_blocks, 0, 0});
     return report.newest_id;
 }
 
@@ -401,9 +391,9 @@ DecodePlacement DecodeBalancer::place_one(const DecodeRequest& request, std::int
                                      .add(request.output_p90_tokens)
                                      .value();
     const auto actor = static_cast<std::size_t>(std::max<std::int64_t>(placement.group, 0));
-    note(DecisionKind::decode_place, placement.reason, actor, now_us, digest,
-         {static_cast<std::int64_t>(request.id), placement.group, placement.rank, placement.number,
-          kv});
+    log_.note(DecisionKind::decode_place, placement.reason, actor, now_us, digest,
+              {static_cast<std::int64_t>(request.id), placement.group, placement.rank,
+               placement.number, kv});
     return placement;
 }
 
@@ -447,9 +437,9 @@ bool DecodeBalancer::withdraw(std::size_t group_index, std::size_t rank_index, s
         group.room_blocks = std::max(group.room_blocks, group.views.room_blocks[rank_index]);
     }
     mirror(group_index);
-    note(DecisionKind::decode_place, DecodeReason::withdrawn, group_index, now_us, 0,
-         {0, static_cast<std::int64_t>(group_index), static_cast<std::int64_t>(rank_index), number,
-          0});
+    log_.note(DecisionKind::decode_place, DecodeReason::withdrawn, group_index, now_us, 0,
+              {0, static_cast<std::int64_t>(group_index), static_cast<std::int64_t>(rank_index),
+               number, 0});
     return true;
 }
 
@@ -492,13 +482,13 @@ std::optional<DecodeMove> DecodeBalancer::rebalance(std::size_t group_index, std
     promise(group_index, *to, pending);
     rank.moved_us = now_us;
     rank.slow_steps = 0;
-    note(DecisionKind::decode_move, DecodeReason::moved, group_index, now_us,
-         Digest()
-             .add(load_of(group, rank_index).kv_tokens)
-             .add(load_of(group, rank_index).sequences)
-             .value(),
-         {static_cast<std::int64_t>(best->id), static_cast<std::int64_t>(rank_index),
-          static_cast<std::int64_t>(*to), pending.number, best->kv_tokens});
+    log_.note(DecisionKind::decode_move, DecodeReason::moved, group_index, now_us,
+              Digest()
+                  .add(load_of(group, rank_index).kv_tokens)
+                  .add(load_of(group, rank_index).sequences)
+                  .value(),
+              {static_cast<std::int64_t>(best->id), static_cast<std::int64_t>(rank_index),
+               static_cast<std::int64_t>(*to), pending.number, best->kv_tokens});
     return DecodeMove{.id = best->id,
                       .group = static_cast<std::int64_t>(group_index),
                       .from = static_cast<std::int64_t>(rank_index),

@@ -215,8 +215,6 @@ class DecodeBalancer {
     static void score_split(Views& views, const Means& means, double kv_tokens);
     DecodeReason refusal() const;
     DecodePlacement place_one(const DecodeRequest& request, std::int64_t now_us);
-    void note(DecisionKind kind, DecodeReason reason, std::size_t group, std::int64_t now_us,
-              std::uint64_t digest, const std::array<std::int64_t, 5>& fields);
 
     DecodeSettings settings_;
     std::vector<Group> groups_;

@@ -305,14 +305,9 @@ void SwitchLeader::note(std::int64_t now_us, SwitchReason reason, std::int64_t r
     input.add(epoch_).add(attempt_);
     for (const std::uint8_t alive : alive_)
         input.add(alive != 0);
-    log_.record({.kind = DecisionKind::expert_switch,
-                 .reason = static_cast<std::uint16_t>(reason),
-                 .actor = static_cast<std::uint32_t>(attempt_),
-                 .now_us = now_us,
-                 .input_digest = input.value(),
-                 .fields = {rank, step, static_cast<std::int64_t>(done_),
-                            static_cast<std::int64_t>(chunk().size()),
-                            static_cast<std::int64_t>(maps.value())}});
+    log_.note(DecisionKind::expert_switch, reason, attempt_, now_us, input.value(),
+              {rank, step, static_cast<std::int64_t>(done_),
+               static_cast<std::int64_t>(chunk().size()), static_cast<std::int64_t>(maps.value())});
 }
 
 std::vector<std::uint8_t> SwitchLeader::save() const {

@@ -21,13 +21,9 @@ Result<EngineDrain> EngineDrain::begin(std::int64_t now_us, std::uint32_t engine
 
 // fields: moving, adopted, resumed, handed back, pauses that were too long.
 void EngineDrain::note(std::int64_t now_us, DrainReason reason, std::uint64_t input) {
-    log_.record({.kind = DecisionKind::fleet_drain,
-                 .reason = static_cast<std::uint16_t>(reason),
-                 .actor = engine_,
-                 .now_us = now_us,
-                 .input_digest = input,
-                 .fields = {static_cast<std::int64_t>(moving_.size()), adopted_, resumed_,
-                            handed_back_, long_pauses_}});
+    log_.note(DecisionKind::fleet_drain, reason, engine_, now_us, input,
+              {static_cast<std::int64_t>(moving_.size()), adopted_, resumed_, handed_back_,
+               long_pauses_});
 }
 
 void EngineDrain::leave(std::int64_t now_us, DrainReason reason, std::vector<DrainWork>& work) {

@@ -155,9 +155,9 @@ PrefillAdmission PrefillBalancer::admit(const PrefillRequest& request, std::int6
                                      .add(request.is_over_tenant_limit)
                                      .value();
     const auto id = static_cast<std::int64_t>(request.id);
-    note(DecisionKind::prefill_admission, admission.reason, entry.length_class, now_us, digest,
-         {id, std::llround(std::min(admission.ttft_us, 1e15)), entry.cost_us, entry.blocks,
-          admission.shed_id ? static_cast<std::int64_t>(*admission.shed_id) : -1});
+    log_.note(DecisionKind::prefill_admission, admission.reason, entry.length_class, now_us, digest,
+              {id, std::llround(std::min(admission.ttft_us, 1e15)), entry.cost_us, entry.blocks,
+               admission.shed_id ? static_cast<std::int64_t>(*admission.shed_id) : -1});
     if (admission.shed_id) erase(*admission.shed_id);
     if (!admission.is_accepted) return admission;
 
@@ -186,8 +186,8 @@ void PrefillBalancer::tick(std::int64_t now_us, std::vector<std::uint64_t>* clos
         const bool is_waiting = found != nullptr && !found->engine && !found->is_front;
         if (is_waiting) {
             if (now_us - found->since_us <= settings_.start_limit_us) break;
-            note(DecisionKind::prefill_return, PrefillReason::never_started, 0, now_us, 0,
-                 {static_cast<std::int64_t>(id), 0, 0, 0, 0});
+            log_.note(DecisionKind::prefill_return, PrefillReason::never_started, 0, now_us, 0,
+                      {static_cast<std::int64_t>(id), 0, 0, 0, 0});
             erase(id);
             closed->push_back(id);
         }
@@ -281,8 +281,8 @@ void PrefillBalancer::relabel(const ClassCounts& counts, std::int64_t now_us) {
     count_live();
     const Digest digest =
         Digest().add(counts[0]).add(counts[1]).add(counts[2]).add(counts[3]).add(changes);
-    note(DecisionKind::prefill_division, PrefillReason::round, 0, now_us, digest.value(),
-         {counts[0], counts[1], counts[2], counts[3], changes});
+    log_.note(DecisionKind::prefill_division, PrefillReason::round, 0, now_us, digest.value(),
+              {counts[0], counts[1], counts[2], counts[3], changes});
 }
 
 }  // namespace fathom

@@ -94,17 +94,6 @@ PrefillBalancer::PrefillBalancer(const PrefillSettings& settings, std::size_t lo
     FATHOM_CHECK(settings.check().ok());
 }
 
-void PrefillBalancer::note(DecisionKind kind, PrefillReason reason, std::size_t actor,
-                           std::int64_t now_us, std::uint64_t digest,
-                           const std::array<std::int64_t, 5>& fields) {
-    log_.record({.kind = kind,
-                 .reason = static_cast<std::uint16_t>(reason),
-                 .actor = static_cast<std::uint32_t>(actor),
-                 .now_us = now_us,
-                 .input_digest = digest,
-                 .fields = fields});
-}
-
 // Queues
 
 bool PrefillBalancer::comes_before(const Entry& a, const Entry& b) const {
@@ -175,8 +164,8 @@ void PrefillBalancer::requeue(std::uint64_t id, PrefillReason reason, std::int64
     entry.is_front = true;
     entry.skips = 0;
     enqueue(id);
-    note(DecisionKind::prefill_return, reason, engine, now_us, 0,
-         {static_cast<std::int64_t>(id), entry.attempt, 0, 0, 0});
+    log_.note(DecisionKind::prefill_return, reason, engine, now_us, 0,
+              {static_cast<std::int64_t>(id), entry.attempt, 0, 0, 0});
 }
 
 void PrefillBalancer::close_grants(Engine& engine, PrefillReason reason, std::int64_t now_us) {
@@ -262,8 +251,8 @@ bool PrefillBalancer::drifted(std::size_t engine, std::int64_t now_us) const {
 bool PrefillBalancer::finish(std::uint64_t id, std::int64_t attempt, std::int64_t now_us) {
     Entry* found = entries_.find(id);
     if (found == nullptr || !found->engine || found->attempt != attempt) return false;
-    note(DecisionKind::prefill_return, PrefillReason::finished, *found->engine, now_us, 0,
-         {static_cast<std::int64_t>(id), attempt, 0, 0, 0});
+    log_.note(DecisionKind::prefill_return, PrefillReason::finished, *found->engine, now_us, 0,
+              {static_cast<std::int64_t>(id), attempt, 0, 0, 0});
     drop_grant(*found);
     entries_.erase(id);
     return true;
@@ -278,8 +267,8 @@ bool PrefillBalancer::give_back(std::uint64_t id, std::int64_t attempt, std::int
 
 void PrefillBalancer::cancel(std::uint64_t id, std::int64_t now_us) {
     if (!entries_.contains(id)) return;
-    note(DecisionKind::prefill_return, PrefillReason::cancelled, 0, now_us, 0,
-         {static_cast<std::int64_t>(id), entries_.at(id).attempt, 0, 0, 0});
+    log_.note(DecisionKind::prefill_return, PrefillReason::cancelled, 0, now_us, 0,
+              {static_cast<std::int64_t>(id), entries_.at(id).attempt, 0, 0, 0});
     erase(id);
 }
 
@@ -519,7 +508,7 @@ PrefillReason PrefillBalancer::pull(const PrefillPull& pull, std::int64_t now_us
     const std::size_t e = pull.engine;
     const std::uint64_t digest = pull_digest(pull).value();
     const auto record = [&](PrefillReason reason, const std::array<std::int64_t, 5>& fields) {
-        note(DecisionKind::prefill_grant, reason, e, now_us, digest, fields);
+        log_.note(DecisionKind::prefill_grant, reason, e, now_us, digest, fields);
         return reason;
     };
     PrefillReason reason = check_pull(pull);

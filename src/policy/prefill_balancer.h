@@ -313,8 +313,6 @@ class PrefillBalancer {
     std::vector<Engine*> nearest_to(std::size_t length_class, const ClassCounts& spare);
     void count_live();
     void count_in(const Engine& engine);
-    void note(DecisionKind kind, PrefillReason reason, std::size_t actor, std::int64_t now_us,
-              std::uint64_t digest, const std::array<std::int64_t, 5>& fields);
 
     PrefillSettings settings_;
     std::vector<Engine> engines_;

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "sim/fleet/fleet.h"
+#include "sim/fleet/test_fleet.h"
 
 namespace fathom {
 namespace {
+
+using testing::run_checked;
 
 FleetConfig small_fleet() {
     auto config = fleet_preset("one-box");
@@ -26,21 +29,12 @@ FleetConfig small_fleet() {
     return *config;
 }
 
-FleetResult run(const FleetConfig& config) {
-    auto result = run_fleet(config);
-    EXPECT_TRUE(result.ok()) << result.status().to_string();
-    if (!result.ok()) return {};
-    for (const std::string& violation : result->violations)
-        ADD_FAILURE() << violation;
-    return std::move(*result);
-}
-
 TEST(ExpertSide, ARunIsAFunctionOfItsConfigurationAndSeed) {
-    const FleetResult one = run(small_fleet()), again = run(small_fleet());
+    const FleetResult one = run_checked(small_fleet()), again = run_checked(small_fleet());
     EXPECT_EQ(one.hash, again.hash);
     FleetConfig other = small_fleet();
     other.experts.decode.drift_sigma = 0.4;
-    EXPECT_NE(run(other).hash, one.hash);
+    EXPECT_NE(run_checked(other).hash, one.hash);
     for (const ExpertFigures& role : one.experts) {
         EXPECT_GT(role.plans, 2);
         EXPECT_GT(role.realised.ratio(), 1);
@@ -50,18 +44,18 @@ TEST(ExpertSide, ARunIsAFunctionOfItsConfigurationAndSeed) {
 TEST(ExpertSide, AKeyThatIsOffChangesNothing) {
     FleetConfig config = small_fleet();
     config.experts.is_process = false;
-    const FleetResult off = run(config);
+    const FleetResult off = run_checked(config);
     config.experts = {};
-    EXPECT_EQ(run(config).hash, off.hash);
+    EXPECT_EQ(run_checked(config).hash, off.hash);
     EXPECT_EQ(off.experts[0].plans, 0);
     EXPECT_EQ(off.series.front().moe_balance[1], 0);
 }
 
 TEST(ExpertSide, WithoutTheBalancerStepsWaitLongerForTheSlowestExpertRank) {
     FleetConfig config = small_fleet();
-    const FleetResult with = run(config);
+    const FleetResult with = run_checked(config);
     config.experts.is_balanced = false;
-    const FleetResult without = run(config);
+    const FleetResult without = run_checked(config);
     EXPECT_LT(with.experts[0].realised.ratio(), without.experts[0].realised.ratio());
     EXPECT_LT(with.prefill.share(CardTime::moe_imbalance),
               without.prefill.share(CardTime::moe_imbalance));
@@ -72,7 +66,7 @@ TEST(ExpertSide, AFailingGroupDropsItsSwitchAndTheRunGoesOn) {
     config.decode.groups = 2;
     config.experts.link_part = 1e-3;  // a switch is nearly always under way
     config.failures = {.card_mtbf_h = 0.02, .repair_s = 3};
-    const FleetResult result = run(config);
+    const FleetResult result = run_checked(config);
     EXPECT_GT(result.experts[0].switches.aborted + result.experts[1].switches.aborted, 0);
     EXPECT_GT(result.totals.resumed, 0);
     EXPECT_EQ(result.totals.finished, result.totals.arrived);
@@ -82,12 +76,12 @@ TEST(ExpertSide, OneCardARoleAndAnEmptyFleetAreEven) {
     FleetConfig config = small_fleet();
     config.prefill.ranks = 1;
     config.decode.ranks = 1;
-    const FleetResult result = run(config);
+    const FleetResult result = run_checked(config);
     EXPECT_DOUBLE_EQ(result.experts[0].realised.ratio(), 1);
     EXPECT_DOUBLE_EQ(result.experts[1].realised.ratio(), 1);
     config = small_fleet();
     config.workload.rate = 1e-6;
-    const FleetResult empty = run(config);
+    const FleetResult empty = run_checked(config);
     EXPECT_EQ(empty.experts[0].switches.begun, 0);
     EXPECT_EQ(empty.experts[0].realised.ratio(), 1);
 }

@@ -387,7 +387,7 @@ std::vector<Assumption> fleet_assumptions(const FleetConfig& config) {
     const std::vector<Assumption> usual = preset.ok() ? assumptions_of(*preset) : list;
     for (std::size_t i = 0; i < list.size(); ++i) {
         Assumption& assumption = list[i];
-        const std::string_view table = assumption.what.substr(0, assumption.what.find(','));
+        const std::string table = assumption.what.substr(0, assumption.what.find(','));
         const bool is_traffic = table == "traffic";
         const bool is_other =
             assumption.value != usual[i].value ||

@@ -6,10 +6,13 @@
 #include <fstream>
 
 #include "sim/fleet/decode_side.h"
+#include "sim/fleet/test_fleet.h"
 #include "sim/fleet/workload.h"
 
 namespace fathom {
 namespace {
+
+using testing::run_checked;
 
 FleetConfig preset(const std::string& name) {
     auto config = fleet_preset(name);
@@ -25,17 +28,8 @@ FleetConfig small_fleet() {
     return config;
 }
 
-FleetResult run(const FleetConfig& config) {
-    auto result = run_fleet(config);
-    EXPECT_TRUE(result.ok()) << result.status().to_string();
-    if (!result.ok()) return {};
-    for (const std::string& violation : result->violations)
-        ADD_FAILURE() << violation;
-    return std::move(*result);
-}
-
 TEST(Fleet, FinishesWhatArrivesAndItsCardTimeAddsUp) {
-    const FleetResult result = run(small_fleet());
+    const FleetResult result = run_checked(small_fleet());
     EXPECT_GT(result.totals.finished, 20);
     EXPECT_EQ(result.totals.finished, result.totals.arrived);
     EXPECT_EQ(result.totals.in_flight, 0);
@@ -48,11 +42,11 @@ TEST(Fleet, FinishesWhatArrivesAndItsCardTimeAddsUp) {
 
 TEST(Fleet, IsAFunctionOfItsConfigurationAndSeed) {
     FleetConfig config = small_fleet();
-    const FleetResult one = run(config), again = run(config);
+    const FleetResult one = run_checked(config), again = run_checked(config);
     EXPECT_EQ(one.hash, again.hash);
     EXPECT_EQ(one.totals.events, again.totals.events);
     config.seed = 2;
-    EXPECT_NE(run(config).hash, one.hash);
+    EXPECT_NE(run_checked(config).hash, one.hash);
 }
 
 TEST(Fleet, ConservesRequestsTokensBlocksAndTimeWhateverItIs) {
@@ -100,7 +94,7 @@ TEST(Fleet, LosesNothingWhenEnginesAndGroupsBreakDown) {
     config.prefill.engines = 3;
     config.decode.groups = 3;
     config.failures = {.card_mtbf_h = 0.05, .repair_s = 5};
-    const FleetResult result = run(config);
+    const FleetResult result = run_checked(config);
     EXPECT_GT(result.totals.resumed, 0);
     EXPECT_EQ(result.totals.finished, result.totals.arrived);
     EXPECT_GT(result.prefill.share(CardTime::failed) + result.decode.share(CardTime::failed), 0);
@@ -111,7 +105,7 @@ TEST(Fleet, HandsOverWhatADrainingGroupStillRuns) {
     config.decode.groups = 3;
     config.prefill.engines = 3;
     config.drain = {.at_s = 30, .groups = 1, .engines = 1, .grace_s = 5};
-    const FleetResult result = run(config);
+    const FleetResult result = run_checked(config);
     EXPECT_EQ(result.scaling.drains, 2);
     EXPECT_GT(result.totals.moved, 0);
     EXPECT_EQ(result.move_ms.count(), result.totals.moved);
@@ -128,7 +122,7 @@ TEST(Fleet, ResumesWhatNobodyAdoptedInTimeAndLosesNoToken) {
     config.prefill.engines = 3;
     config.network.link_gbit_s = 1;
     config.drain = {.at_s = 30, .groups = 1, .engines = 1, .grace_s = 0.1, .adopt_s = 0.05};
-    const FleetResult result = run(config);
+    const FleetResult result = run_checked(config);
     EXPECT_GT(result.drains.copied_ahead, 0);
     EXPECT_GT(result.drains.resumed, 0);
     EXPECT_GT(result.drains.handed_back, 0);
@@ -144,11 +138,11 @@ TEST(Fleet, RefusesADrainWithoutRoomElsewhereUnlessForced) {
     config.prefill.engines = 2;
     config.decode.sequences_max = 4;
     config.drain = {.at_s = 30, .groups = 1, .grace_s = 1, .adopt_s = 1};
-    const FleetResult refused = run(config);
+    const FleetResult refused = run_checked(config);
     EXPECT_EQ(refused.drains.refused, 1);
     EXPECT_EQ(refused.scaling.drains, 0);
     config.drain.is_forced = true;
-    const FleetResult forced = run(config);
+    const FleetResult forced = run_checked(config);
     EXPECT_EQ(forced.drains.refused, 0);
     EXPECT_EQ(forced.scaling.drains, 1);
     EXPECT_EQ(forced.totals.finished, forced.totals.arrived);
@@ -159,7 +153,7 @@ TEST(Fleet, ResumesTheSequencesOfAGroupThatDies) {
     config.decode.groups = 3;
     config.prefill.engines = 3;
     config.failures = {.repair_s = 10, .at_s = 30};
-    const FleetResult result = run(config);
+    const FleetResult result = run_checked(config);
     EXPECT_GT(result.totals.resumed, 0);
     EXPECT_EQ(result.gap_ms.count(), result.totals.resumed);
     // The tail, the window's block, and one more where these are less than what the decoder half
@@ -176,7 +170,7 @@ TEST(Fleet, GrowsAndShrinksWithItsTraffic) {
     config.workload.load = 0.25;
     config.workload.shape = {.crowd_at_s = 300, .crowd_factor = 3, .crowd_s = 300};
     config.scaling = {.is_enabled = true, .prefill_begin = 3, .decode_begin = 3, .start_s = 10};
-    const FleetResult result = run(config);
+    const FleetResult result = run_checked(config);
     EXPECT_GT(result.scaling.started, 0);
     EXPECT_GT(result.scaling.drains, 0);
     EXPECT_EQ(result.totals.finished, result.totals.arrived);
@@ -188,13 +182,13 @@ TEST(Fleet, ServesClientsThatWaitForTheirAnswers) {
     config.workload.source = WorkloadSource::clients;
     config.workload.clients = 20;
     config.workload.clients_begin_s = 5;
-    const FleetResult result = run(config);
+    const FleetResult result = run_checked(config);
     EXPECT_GT(result.totals.finished, 40);
     EXPECT_EQ(result.totals.finished, result.totals.arrived);
     for (const FleetSample& sample : result.series)
         EXPECT_LE(sample.decoding, 20);
     // One that waits for few answers more has another run, but each client the same random numbers.
-    EXPECT_EQ(run(config).hash, result.hash);
+    EXPECT_EQ(run_checked(config).hash, result.hash);
 }
 
 TEST(Fleet, TakesTheShortcutOfOneClockARankWithoutMovingTheFigures) {
@@ -202,16 +196,16 @@ TEST(Fleet, TakesTheShortcutOfOneClockARankWithoutMovingTheFigures) {
     config.duration_s = 300;
     config.warmup_s = 60;
     config.runs_out = false;
-    const FleetResult fast = run(config);
+    const FleetResult fast = run_checked(config);
     config.decode.is_per_sequence = true;
-    const FleetResult exact = run(config);
+    const FleetResult exact = run_checked(config);
     EXPECT_NEAR(fast.all.tpot_ms.mean() / exact.all.tpot_ms.mean(), 1, 0.03);
     EXPECT_NEAR(fast.all.tpot_ms.percentile(0.99) / exact.all.tpot_ms.percentile(0.99), 1, 0.05);
     EXPECT_NEAR(fast.decode.share(CardTime::work), exact.decode.share(CardTime::work), 0.01);
 }
 
 TEST(Fleet, ReplaysATraceAndFindsWhatEarlierRequestsLeft) {
-    const std::string path = testing::TempDir() + "fleet_trace.jsonl";
+    const std::string path = ::testing::TempDir() + "fleet_trace.jsonl";
     {
         std::ofstream out(path);
         for (int i = 0; i < 40; ++i)
@@ -223,7 +217,7 @@ TEST(Fleet, ReplaysATraceAndFindsWhatEarlierRequestsLeft) {
     config.workload.source = WorkloadSource::trace;
     config.workload.trace = path;
     config.warmup_s = 0;
-    const FleetResult result = run(config);
+    const FleetResult result = run_checked(config);
     EXPECT_EQ(result.totals.finished, 40);
     // Two blocks of all but the first, a third of every other one.
     EXPECT_EQ(result.totals.hit_tokens, 512 * (2 * 39 + 20));
