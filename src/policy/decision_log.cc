@@ -40,12 +40,20 @@ std::string_view decision_kind_name(DecisionKind kind) {
     return "unknown";
 }
 
-// The finaliser of SplitMix64 over a multiplied state: each word moves every bit.
-Digest& Digest::add(std::uint64_t word) {
-    std::uint64_t x = (state_ ^ word) + 0x9e3779b97f4a7c15;
+namespace {
+
+// The finaliser of SplitMix64: each bit of a word moves every bit.
+std::uint64_t mixed(std::uint64_t word) {
+    std::uint64_t x = word + 0x9e3779b97f4a7c15;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
     x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    state_ = (x ^ (x >> 31)) + std::rotl(state_, 23);
+    return x ^ (x >> 31);
+}
+
+}  // namespace
+
+Digest& Digest::add(std::uint64_t word) {
+    state_ = mixed(state_ ^ word) + std::rotl(state_, 23);
     return *this;
 }
 
@@ -116,8 +124,11 @@ DecisionLog::DecisionLog(std::size_t capacity) : capacity_(capacity) {
 }
 
 void DecisionLog::record(const DecisionRecord& record) {
+    // The words of a record do not wait for each other: this is done for every decision.
+    std::uint64_t sum = 0, place = 0;
     for (const std::uint64_t word : words_of(record))
-        hash_.add(word);
+        sum += mixed(word ^ (place += 0xd1342543de82ef95));
+    hash_.add(sum);
     if (ring_.size() < capacity_) {
         ring_.push_back(record);
     } else if (capacity_ > 0) {
