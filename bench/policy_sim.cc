@@ -12,13 +12,15 @@
 //   sim.efficiency.N        of N cards, part of the balanced bound
 //   sim.efficiency.fall     points from 128 to 10,000 cards
 //
-// sim-hour: the preset 10000-cards for an hour
-//   sim.hour.minutes, sim.hour.gib, sim.hour.mevents
+// sim-hour: the preset 10000-cards for an hour, at its 75,000 requests/s, and at the 30,000 that
+// the specification expects of so many cards
+//   sim.hour.minutes, .gib, .mevents; sim.hour_30k.minutes, .gib, .mevents
 #include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <cstdint>
 #include <queue>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -116,6 +118,9 @@ void bench_sim(Report& report) {
     report.add("sim.request_ns", seconds / static_cast<double>(result.totals.arrived) * 1e9, "ns");
     report.add("sim.mevents", static_cast<double>(result.totals.events) / seconds / 1e6,
                "M events/s");
+    const FleetTotals& totals = result.totals;
+    const auto counted = 10 * totals.arrived + totals.prefill_steps + totals.decode_steps;
+    report.add("sim.spec_mevents", static_cast<double>(counted) / seconds / 1e6, "M events/s");
     report.add("sim.real_time", config->duration_s / seconds, "s/s");
 }
 
@@ -135,20 +140,30 @@ void bench_sim_scale(Report& report) {
     report.add("sim.efficiency.fall", 100 * (first - last), "points", 2.0);
 }
 
-void bench_sim_hour(Report& report) {
+namespace {
+
+void bench_hour(Report& report, const std::string& name, double requests_s) {
     auto config = fleet_preset("10000-cards");
     FATHOM_CHECK(config.ok());
     config->duration_s = 3600;
+    config->workload.rate = requests_s;  // 0: by the preset's load
     const double begin = policy_thread_seconds();
     const FleetResult result = run_preset(*config);
     const double seconds = policy_thread_seconds() - begin;
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    report.add("sim.hour.minutes", seconds / 60, "min", 10.0);
-    report.add("sim.hour.gib", static_cast<double>(usage.ru_maxrss) / (1 << 20), "GiB", 8.0);
-    report.add("memory.random_ns", random_read_ns(), "ns");
-    report.add("sim.hour.mevents", static_cast<double>(result.totals.events) / seconds / 1e6,
+    report.add(name + ".minutes", seconds / 60, "min", 10.0);
+    report.add(name + ".gib", static_cast<double>(usage.ru_maxrss) / (1 << 20), "GiB", 8.0);
+    report.add(name + ".mevents", static_cast<double>(result.totals.events) / seconds / 1e6,
                "M events/s");
+    report.add(name + ".memory_random_ns", random_read_ns(), "ns");
+}
+
+}  // namespace
+
+void bench_sim_hour(Report& report) {
+    bench_hour(report, "sim.hour_30k", 30'000);
+    bench_hour(report, "sim.hour", 0);
 }
 
 }  // namespace fathom::bench
