@@ -46,11 +46,11 @@ SvgBarPlot ledger(const FleetResult& result) {
     plot.x_max = 100;
     const auto add = [&](const std::string& name, const CardLedger& side) {
         SvgBar bar{.name = name, .note = "", .parts = {}};
-        for (std::size_t i = 0; i < kCardTimes; ++i)
+        for (std::size_t i = 0; i < result.card_times(); ++i)
             bar.parts.push_back(100 * side.share(static_cast<CardTime>(i)));
         plot.bars.push_back(std::move(bar));
     };
-    for (std::size_t i = 0; i < kCardTimes; ++i)
+    for (std::size_t i = 0; i < result.card_times(); ++i)
         plot.parts.emplace_back(card_time_name(static_cast<CardTime>(i)));
     add("prefill", result.prefill);
     add("decode", result.decode);
@@ -104,7 +104,7 @@ std::string counts_plot(const FleetResult& result) {
 std::string ledger_rows(const FleetResult& result) {
     std::string out = "<table><tr><th>card-time, %</th><th>prefill</th><th>decode</th></tr>\n";
     double prefill = 0, decode = 0;
-    for (std::size_t i = 0; i < kCardTimes; ++i) {
+    for (std::size_t i = 0; i < result.card_times(); ++i) {
         const auto kind = static_cast<CardTime>(i);
         const double p = 100 * result.prefill.share(kind), d = 100 * result.decode.share(kind);
         prefill += p;

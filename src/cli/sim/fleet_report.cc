@@ -41,9 +41,9 @@ Json figures_json(const RequestFigures& figures) {
                          {"queue_ms", spread(figures.queue_ms)}});
 }
 
-Json ledger_json(const CardLedger& ledger) {
+Json ledger_json(const FleetResult& result, const CardLedger& ledger) {
     Json::Object parts;
-    for (std::size_t i = 0; i < kCardTimes; ++i)
+    for (std::size_t i = 0; i < result.card_times(); ++i)
         parts.emplace_back(card_time_name(static_cast<CardTime>(i)),
                            ledger.share(static_cast<CardTime>(i)));
     return Json::object({{"card_seconds", static_cast<double>(ledger.total_ns) / 1e9},
@@ -306,7 +306,7 @@ std::string fleet_table(const FleetResult& result) {
             figures_row(std::string(traffic_name(static_cast<Traffic>(i))), result.by_traffic[i]);
     text += figures_row("all", result.all);
     text += fmt::format("\n{:<18}{:>10}{:>10}\n", "card-time, %", "prefill", "decode");
-    for (std::size_t i = 0; i < kCardTimes; ++i) {
+    for (std::size_t i = 0; i < result.card_times(); ++i) {
         const auto kind = static_cast<CardTime>(i);
         text += fmt::format("{:<18}{:>10.2f}{:>10.2f}\n", card_time_name(kind),
                             100 * result.prefill.share(kind), 100 * result.decode.share(kind));
@@ -406,8 +406,8 @@ std::string fleet_json(const FleetResult& result) {
         {"windows",
          Json::object({{"wanted", counted.window_wanted}, {"found", counted.window_hits}})},
         {"decode_lock_step", figure_json(lock_step(counted))},
-        {"card_time", Json::object({{"prefill", ledger_json(result.prefill)},
-                                    {"decode", ledger_json(result.decode)}})},
+        {"card_time", Json::object({{"prefill", ledger_json(result, result.prefill)},
+                                    {"decode", ledger_json(result, result.decode)}})},
         {"all", figures_json(result.all)},
         {"by_class", std::move(by_class)},
         {"by_traffic", std::move(by_traffic)},

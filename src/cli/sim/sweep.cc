@@ -203,6 +203,7 @@ std::string table_row(const FleetOrderReader::Values& values, const FleetResult&
     cell(ttft_ms<99>(result), 10, 0);
     cell(tpot_ms<99>(result), 10, 1);
     cell(within_slo(result), 8, 1, 100);
+    cell(output_tokens_s(result), 10, 0);
     cell(usd_per_million(result), 11, 4);
     return text + "\n";
 }
@@ -211,9 +212,9 @@ std::string table_header(const std::vector<SweepAxis>& axes) {
     std::string text;
     for (const SweepAxis& axis : axes)
         text += "  " + axis.key;
-    return text + fmt::format("{:>12}{:>8}{:>9}{:>9}{:>9}{:>10}{:>10}{:>10}{:>8}{:>11}\n",
+    return text + fmt::format("{:>12}{:>8}{:>9}{:>9}{:>9}{:>10}{:>10}{:>10}{:>8}{:>10}{:>11}\n",
                               "requests/s", "work %", "prefill", "decode", "hits %", "TTFT p50",
-                              "p99 ms", "TPOT p99", "SLO %", "USD/M tok");
+                              "p99 ms", "TPOT p99", "SLO %", "out tok/s", "USD/M tok");
 }
 
 struct Run {

@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::size_t kAhead = 4;  // of what is fetched early
 
-SimTime ns_of(double us) {
-    return static_cast<SimTime>(std::llround(us * 1000));
-}
-
 // What a sequence accepts in a step varies by `sigma`, cut at 1 and as far above the mean, and is
 // whole: the variance that is left.
 double accepted_variance(double mean, double sigma) {
@@ -28,6 +24,10 @@ double accepted_variance(double mean, double sigma) {
 }
 
 }  // namespace
+
+SimTime DecodeSide::ns_of(double us) {
+    return static_cast<SimTime>(std::llround(us * 1000));
+}
 
 SpeculationPoint DecodeSide::speculation_at(const DecodeSideConfig& config, double sequences) {
     const auto& points = config.speculation;
@@ -217,7 +217,8 @@ void DecodeSide::begin_step(std::size_t index) {
 }
 
 // In integers that add up to ranks × duration. The bound has the same rows and KV on equal ranks
-// and as much of the fixed cost as the step is full; what drafts do to it is fixed cost.
+// and as much of the fixed cost as the step is full, and no more than there is; what drafts do to
+// it is fixed cost.
 void DecodeSide::count_step(Group& group, SimTime duration_ns, double extra_us) {
     group.step = {};
     const DecodeCost& cost = config_.policy.cost;
@@ -239,7 +240,8 @@ void DecodeSide::count_step(Group& group, SimTime duration_ns, double extra_us) 
     const SimTime fixed_ns = ns_of(cost.c0_us + cost.a0_us + extra_us);
     const double fill =
         sequences / (static_cast<double>(ranks) * static_cast<double>(config_.sequences_max));
-    const SimTime bound_fixed_ns = ns_of((cost.c0_us + cost.a0_us) * std::min(1.0, fill));
+    const SimTime bound_fixed_ns =
+        std::min(fixed_ns, ns_of((cost.c0_us + cost.a0_us) * std::min(1.0, fill)));
     for (std::size_t r = 0; r < loads_.size(); ++r) {
         const double us =
             works_us_[r] + cost.verify_us * static_cast<double>(loads_[r].verify_tokens);
@@ -251,6 +253,7 @@ void DecodeSide::count_step(Group& group, SimTime duration_ns, double extra_us) 
     group.step.add(CardTime::moe_imbalance, ranks * (moe_real_ns - moe_ns));
     group.step.add(CardTime::step_fixed, ranks * (fixed_ns - bound_fixed_ns));
     group.step.add(CardTime::noise, ranks * (duration_ns - slowest_ns - fixed_ns - moe_real_ns));
+    if (verify_) count_rejected(group, moe_ns, bound_fixed_ns);
     group.step.total_ns = ranks * duration_ns;
     step_ns_ += ranks * duration_ns;
     sequence_steps_ += sequences;

@@ -165,6 +165,7 @@ class DecodeSide {
 
     double clock_tokens(Rank& rank, std::int64_t tokens);
     double plan_drafts(std::size_t group);
+    void count_rejected(Group& group, SimTime moe_ns, SimTime bound_fixed_ns);
     void advance_drafted(Rank& rank);
     static std::int64_t generated_drafted(const Rank& rank, const DecodeEntry& entry);
     void begin_step(std::size_t group);
@@ -173,6 +174,7 @@ class DecodeSide {
     void take_ended(Rank& rank);
     void end_sequences(Group& group);
     static void order_ends(Rank& rank);  // behind a change in the middle
+    static SimTime ns_of(double us);
     void count_step(Group& group, SimTime duration_ns, double extra_us);
     void report(std::size_t group, bool is_now);
     DecodeRankReport report_of(const Group& group, const Rank& rank) const;
@@ -194,7 +196,8 @@ class DecodeSide {
     std::int64_t sequences_ = 0, generated_tokens_ = 0, steps_ = 0, step_ns_ = 0;
     double rank_us_ = 0, max_us_ = 0, sequence_steps_ = 0, rank_steps_ = 0;
     std::vector<DecodeLoad> loads_;
-    std::vector<double> works_us_;
+    std::vector<double> works_us_;   // of the step that begins, by rank, without its rows
+    std::vector<double> needed_us_;  // by the bound, for its tokens
     std::vector<std::pair<Rank*, std::uint32_t>> ended_;  // of the step in work
     std::vector<Pace> paces_;                             // by the number of sequences
 };

@@ -48,7 +48,7 @@ std::string_view card_time_name(CardTime kind) {
     constexpr std::string_view kNames[kCardTimes] = {
         "work",    "DP imbalance",   "MoE imbalance", "step fixed cost", "noise and stalls",
         "KV wait", "decode is full", "redone work",   "failures",        "drain and start",
-        "idle"};
+        "idle",    "rejected drafts"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 

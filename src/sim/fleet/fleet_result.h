@@ -32,7 +32,8 @@ class LogHistogram {
 };
 
 // Where a card's time goes. `work` is what the balanced bound would need as well: the same requests
-// on the same cards with every step full, every rank equal, moe_lb 1 and all KV there.
+// on the same cards with every step full, every rank equal, moe_lb 1 and all KV there. Where drafts
+// are modelled, for the tokens that were accepted.
 enum class CardTime : std::uint8_t {
     work,
     dp_imbalance,   // waiting for the slowest rank
@@ -45,8 +46,11 @@ enum class CardTime : std::uint8_t {
     failed,         // broken engines
     lifecycle,      // engines that start or drain
     idle,           // no work
+    // Of decode steps whose drafts are modelled: what the bound, which has the table of drafts,
+    // would not need for the tokens that were accepted. Last, as reports without drafts lack it.
+    rejected_drafts,
 };
-inline constexpr std::size_t kCardTimes = 11;
+inline constexpr std::size_t kCardTimes = 12;
 std::string_view card_time_name(CardTime kind);
 
 struct CardLedger {
@@ -144,6 +148,10 @@ struct FleetResult {
     // What must hold of the whole run; empty when all does. Sentences.
     std::vector<std::string> violations;
 
+    // The kinds that can occur in this run: those from the first on.
+    std::size_t card_times() const {
+        return kCardTimes - (config.decode.drafts.is_modelled() ? 0 : 1);
+    }
     double efficiency() const;  // share of card-time that is `work`, both sides
     double hit_share() const;
     double card_hours() const;        // behind the warm-up, of cards that were switched on

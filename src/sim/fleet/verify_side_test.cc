@@ -84,6 +84,40 @@ TEST(VerifySide, WithoutDraftsASequenceHasARowAndATokenInEveryStep) {
     EXPECT_EQ(result.drafts_all.tokens, result.drafts_all.sequence_steps);
 }
 
+void expect_ledger_without_negatives(const FleetResult& result) {
+    EXPECT_EQ(result.decode.sum_ns(), result.decode.total_ns);
+    for (std::size_t i = 0; i < kCardTimes; ++i) {
+        if (static_cast<CardTime>(i) == CardTime::noise) continue;
+        EXPECT_GE(result.decode.ns[i], 0) << card_time_name(static_cast<CardTime>(i));
+    }
+}
+
+TEST(VerifySide, HopelessDraftsAreALossAndNoWork) {
+    FleetConfig config = drafting_fleet(Verification::table);
+    config.workload.load = 1.5;
+    config.runs_out = false;
+    const FleetResult table = run(config);
+    EXPECT_EQ(table.decode.share(CardTime::rejected_drafts), 0);
+    config.decode.drafts.verification = Verification::all;
+    config.decode.drafts.logit_mean = -30;
+    config.decode.drafts.logit_spread = config.decode.drafts.logit_noise = 0;
+    const FleetResult hopeless = run(config);
+    expect_ledger_without_negatives(hopeless);
+    EXPECT_LT(hopeless.efficiency(), table.efficiency());
+    EXPECT_LT(hopeless.decode.share(CardTime::work), table.decode.share(CardTime::work));
+    EXPECT_GT(hopeless.decode.share(CardTime::rejected_drafts), 0.2);
+}
+
+TEST(VerifySide, NoPartOfFullStepsWithoutDraftsIsNegative) {
+    FleetConfig config = drafting_fleet();
+    config.decode.drafts.count = 0;
+    config.workload.load = 1.5;
+    config.runs_out = false;
+    const FleetResult result = run(config);
+    expect_ledger_without_negatives(result);
+    EXPECT_LE(result.decode.share(CardTime::work), 1);
+}
+
 TEST(VerifySide, ServesOneSequenceOnOneRank) {
     FleetConfig config = drafting_fleet();
     config.decode.ranks = 1;
