@@ -432,7 +432,8 @@ TEST_F(PoolAdmin, AReplayDoesNotWriteOverItsTrace) {
     }
     EXPECT_EQ(fs::file_size(trace), 3u);
     const std::string out = (dir_ / "out").string();
-    EXPECT_THAT(run({"replay", trace, "--csv", out, "--svg", out}).err, HasSubstr("name one file"));
+    EXPECT_THAT(run({"replay", trace, "--csv", out, "--svg", out}).err,
+                HasSubstr("is named for two outputs"));
 }
 
 TEST_F(PoolAdmin, ForeignAndTruncatedSegmentsAreSaidAndNotUsed) {

@@ -7,13 +7,12 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <optional>
-#include <sstream>
 #include <variant>
 
 #include "base/check.h"
+#include "base/input_file.h"
 #include "base/json.h"
 
 namespace fathom {
@@ -297,12 +296,10 @@ Status ConfigSchema::load_file(const std::string& path) {
     if (!failed && bytes > kFileBytesMax)
         return invalid_argument("configuration file {} has {} bytes; the limit is {}", path, bytes,
                                 kFileBytesMax);
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    if (file && bytes > 0) text << file.rdbuf();
-    if (!file || !text)
-        return error(StatusCode::unavailable, "cannot read configuration file {}", path);
-    return load_text(text.str(), "file " + path);
+    // Of some files the system says that they are empty; they are read all the same.
+    const Result<std::string> text = read_input_file(path, kFileBytesMax);
+    if (!text.ok()) return text.status().with_context("configuration file");
+    return load_text(*text, "file " + path);
 }
 
 Status ConfigSchema::load_text(std::string_view toml_text, std::string_view origin) {

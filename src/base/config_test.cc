@@ -214,6 +214,11 @@ TEST(Config, ReportsUnreadableFiles) {
     EXPECT_TRUE(options.schema.load_file(path).ok());
     EXPECT_EQ(options.origin_of("server.port"), "file " + path + ":3");
     std::ofstream(path, std::ios::trunc).close();
+    EXPECT_NE(options.schema.load_file("/proc/self/mem")
+                  .message()
+                  .find("configuration file: /proc/self/mem: cannot be read"),
+              std::string::npos)
+        << "a file that calls itself empty is read all the same";
     EXPECT_TRUE(options.schema.load_file(path).ok()) << "an empty file changes nothing";
     std::ofstream(path) << std::string((1 << 20) + 1, '#');
     EXPECT_NE(options.schema.load_file(path).message().find("the limit is 1048576"),

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 namespace fathom {
 
@@ -25,6 +26,21 @@ fs::path target(const std::string& path) {
     std::error_code failed;
     fs::path real = fs::canonical(path, failed);
     return failed ? fs::path(path) : real;
+}
+
+// The one name of what would be written: links are followed also where they lead to nothing yet,
+// since what is written first makes them lead somewhere.
+fs::path one_name(const std::string& path) {
+    constexpr int kLinksMax = 40;
+    std::error_code failed;
+    fs::path name = fs::absolute(path, failed);
+    for (int i = 0; i < kLinksMax && fs::is_symlink(fs::symlink_status(name, failed)); ++i) {
+        const fs::path to = fs::read_symlink(name, failed);
+        if (failed) break;
+        name = name.parent_path() / to;
+    }
+    const fs::path whole = fs::weakly_canonical(name, failed);
+    return failed ? name.lexically_normal() : whole;
 }
 
 Status cannot(const std::string& path, const char* why) {
@@ -51,6 +67,20 @@ Status check_output_is_no_input(const std::string& path, std::span<const std::st
         if (path == input || fs::equivalent(path, input, ignored))
             return invalid_argument("{}: would be written over, but it is read; name another file",
                                     path);
+    }
+    return {};
+}
+
+Status check_outputs_differ(std::span<const std::string> paths) {
+    std::vector<fs::path> names;
+    for (const std::string& path : paths) {
+        names.push_back(path.empty() ? fs::path() : one_name(path));
+        for (std::size_t i = 0; !path.empty() && i + 1 < names.size(); ++i) {
+            if (names[i] != names.back()) continue;
+            if (paths[i] == path) return invalid_argument("{}: is named for two outputs", path);
+            return invalid_argument("{}: is named for two outputs, it is {} as well", path,
+                                    paths[i]);
+        }
     }
     return {};
 }

@@ -57,5 +57,25 @@ TEST_F(OutputFileTest, RefusesWhatCannotBeWritten) {
     EXPECT_FALSE(fs::exists(path("new"))) << "looking makes nothing";
 }
 
+TEST_F(OutputFileTest, TwoNamesOfOneFileAreNotTwoOutputs) {
+    fs::create_directory(path("folder"));
+    fs::create_symlink("folder", path("other"));
+    fs::create_symlink("x", path("ahead"));  // of a file that is not there yet
+    ASSERT_TRUE(write_output_file(path("there"), "text").ok());
+    fs::create_symlink(path("there"), path("link"));
+    const std::vector<std::pair<std::string, std::string>> same = {
+        {path("x"), path("x")},           {path("x"), path("./x")},
+        {path("x"), path("folder/../x")}, {path("x"), path("ahead")},
+        {path("there"), path("link")},    {path("folder/x"), path("other/x")}};
+    for (const auto& [one, two] : same) {
+        const Status status = check_outputs_differ(std::vector{one, std::string(), two});
+        EXPECT_EQ(status.code(), StatusCode::invalid_argument) << one << " " << two;
+        EXPECT_THAT(status.message(), HasSubstr(two + ": is named for two outputs"));
+    }
+    EXPECT_TRUE(check_outputs_differ(std::vector{path("x"), path("y"), path("folder/x"),
+                                                 std::string(), std::string()})
+                    .ok());
+}
+
 }  // namespace
 }  // namespace fathom

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -93,6 +94,7 @@ Result<Plan> make_plan(const Settings& settings) {
     if (!plan.is_random) plan.input_len = {0};
     for (const std::string* path : {&bench.csv, &bench.json, &bench.html})
         if (!path->empty()) FATHOM_RETURN_IF_ERROR(check_output_path(*path));
+    FATHOM_RETURN_IF_ERROR(check_outputs_differ(std::array{bench.csv, bench.json, bench.html}));
     return plan;
 }
 

@@ -116,10 +116,7 @@ Status check_files(const CalibrateSettings& settings) {
     FATHOM_RETURN_IF_ERROR(check_output_path(settings.output));
     if (settings.prefill_costs.empty()) return {};
     FATHOM_RETURN_IF_ERROR(check_output_path(settings.prefill_costs));
-    if (settings.prefill_costs == settings.output)
-        return invalid_argument("calibrate.prefill_costs: \"{}\" is calibrate.output as well",
-                                settings.output);
-    return {};
+    return check_outputs_differ(std::array{settings.output, settings.prefill_costs});
 }
 
 Status check_points(const CalibrateSettings& settings,

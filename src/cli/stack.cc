@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/compute_pool.h"
+#include "base/json_keys.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "engine/block_key.h"
@@ -198,7 +199,7 @@ namespace {
 Result<CostModel> cost_model(const StackOptions& options, LoadedModel& loaded) {
     if (options.cost_model == "rows") return CostModel{};
     if (options.cost_model.empty()) return probe_cost_model(*loaded.model, real_clock(), kProbeUs);
-    FATHOM_ASSIGN(const Json file, parse_json_file(options.cost_model));
+    FATHOM_ASSIGN(const Json file, parse_json_file_of_single_keys(options.cost_model));
     Result<CostModel> cost = read_cost_file(file, loaded.identity);
     if (!cost.ok()) return cost.status().with_context(options.cost_model);
     return cost;

@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <cmath>
+#include <string_view>
 
 #include "policy/measured_on.h"
 
@@ -11,6 +13,8 @@ namespace fathom {
 namespace {
 
 constexpr const char* kFormat = "fathom-cost-model-1";
+constexpr std::array<std::string_view, 8> kFields = {
+    "format", "model", "kernels", "threads", "microseconds", "mean_error", "p99_error", "samples"};
 
 // FNV-1a over the numbers' bytes.
 class Digest {
@@ -77,6 +81,7 @@ Result<CostModel> read_cost_file(const Json& file, const CostIdentity& expected)
     if (coefficients == nullptr || !coefficients->is_object())
         return invalid_argument("microseconds: expected an object of coefficients");
     CostModel cost;
+    std::array<std::string_view, kCostFeatures> names;
     for (std::size_t i = 0; i < kCostFeatures; ++i) {
         const std::string_view name = cost_feature_name(i);
         const Json* value = coefficients->find(name);
@@ -85,7 +90,12 @@ Result<CostModel> read_cost_file(const Json& file, const CostIdentity& expected)
             return invalid_argument("microseconds.{}: expected a number that is not negative",
                                     name);
         cost.k_us[i] = value->as_double();
+        names[i] = name;
     }
+    const Status known = check_members(*coefficients, names);
+    if (!known.ok()) return known.with_context("microseconds");
+    FATHOM_RETURN_IF_ERROR(check_fit_quality(file));
+    FATHOM_RETURN_IF_ERROR(check_members(file, kFields));
     if (!cost.known()) return invalid_argument("microseconds: every coefficient is 0");
     return cost;
 }

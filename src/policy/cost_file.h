@@ -26,7 +26,7 @@ struct CostIdentity {
 std::string shape_digest(const ModelShape& shape);
 
 std::string cost_file_text(const CostIdentity& identity, const CostFit& fit);
-// Errors name the field and both values.
+// Errors name the field and both values; fields that are not above are refused.
 Result<CostModel> read_cost_file(const Json& file, const CostIdentity& expected);
 
 }  // namespace fathom

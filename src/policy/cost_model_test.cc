@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <array>
 #include <type_traits>
 
 #include "policy/cost_file.h"
@@ -296,6 +297,16 @@ TEST(CostFile, IsReadBackAndRefusedElsewhere) {
     other = identity;
     other.kernels = "reference/0.1.0";
     EXPECT_THAT(parsed(text, other).status().message(), HasSubstr("kernels: the file"));
+    for (const auto& [from, to, message] : std::vector<std::array<const char*, 3>>{
+             {"\"threads\":", "\"cores\":2,\"threads\":", "cores: no such field"},
+             {"\"rows\":", "\"columns\":1,\"rows\":", "microseconds: columns: no such field"},
+             {"\"samples\":0", "\"samples\":-1", "samples: -1, expected at least 0"},
+             {"\"mean_error\":0.0", "\"mean_error\":5.0", "mean_error: 5.0, expected a number"}}) {
+        std::string changed = text;
+        ASSERT_NE(changed.find(from), std::string::npos) << from;
+        changed.replace(changed.find(from), std::string(from).size(), to);
+        EXPECT_THAT(parsed(changed, identity).status().message(), HasSubstr(message));
+    }
     std::string broken = text;
     broken.replace(broken.find("\"rows\":400"), 10, "\"rows\":-40");
     EXPECT_EQ(parsed(broken, identity).status().message(),

@@ -1,8 +1,11 @@
 #include "policy/prefill_cost_file.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <string_view>
+#include <vector>
 
 #include "policy/measured_on.h"
 
@@ -13,6 +16,13 @@ namespace {
 constexpr const char* kFormat = "fathom-prefill-cost-1";
 // Prompts go through a table in slices of its last column: not a million of them.
 constexpr std::int64_t kLastColumnMin = 128;
+
+constexpr std::array<std::string_view, 10> kFileFields = {
+    "format", "model",      "kernels",   "ranks",   "card",
+    "method", "mean_error", "p99_error", "samples", "classes"};
+constexpr std::array<std::string_view, 8> kClassFields = {"k0_us", "k1_us", "k2_us",   "k3_us",
+                                                          "k4_us", "k5_us", "sync_us", "table"};
+constexpr std::array<std::string_view, 3> kTableFields = {"contexts", "tokens", "us"};
 
 struct Field {
     const char* name;
@@ -54,6 +64,16 @@ Result<std::vector<std::int64_t>> read_axis(const Json& table, const char* name)
     return values;
 }
 
+Status check_method(const Json& file) {
+    FATHOM_ASSIGN(const std::string method, json_string(file, "method", ""));
+    std::vector<std::string_view> names;
+    for (const PrefillFitMethod one :
+         {PrefillFitMethod::pooled, PrefillFitMethod::by_class, PrefillFitMethod::table})
+        names.push_back(prefill_fit_method_name(one));
+    if (std::find(names.begin(), names.end(), method) != names.end()) return {};
+    return invalid_argument("method: \"{}\", expected one of {}", method, fmt::join(names, ", "));
+}
+
 Result<PrefillTable> read_table(const Json& table) {
     FATHOM_ASSIGN(std::vector<std::int64_t> contexts, read_axis(table, "contexts"));
     FATHOM_ASSIGN(std::vector<std::int64_t> tokens, read_axis(table, "tokens"));
@@ -70,6 +90,8 @@ Result<PrefillTable> read_table(const Json& table) {
                                     kPrefillCostUsMax);
         values.push_back(value.as_double());
     }
+    const Status known = check_members(table, kTableFields);
+    if (!known.ok()) return known.with_context("table");
     return PrefillTable::make(std::move(contexts), std::move(tokens), std::move(values));
 }
 
@@ -89,6 +111,7 @@ Result<PrefillCost> read_class(const Json& json) {
         FATHOM_ASSIGN(PrefillTable read, read_table(*table));
         cost.table = std::make_shared<const PrefillTable>(std::move(read));
     }
+    FATHOM_RETURN_IF_ERROR(check_members(json, kClassFields));
     return cost;
 }
 
@@ -135,6 +158,9 @@ Result<PrefillCosts> read_prefill_cost_file(const Json& file, const PrefillCostI
         if (costs[k].table && costs[0].table && *costs[k].table == *costs[0].table)
             costs[k].table = costs[0].table;
     }
+    FATHOM_RETURN_IF_ERROR(check_method(file));
+    FATHOM_RETURN_IF_ERROR(check_fit_quality(file));
+    FATHOM_RETURN_IF_ERROR(check_members(file, kFileFields));
     return costs;
 }
 

@@ -31,7 +31,7 @@ std::string prefill_cost_file_text(const PrefillCostIdentity& identity,
                                    const PrefillCalibration& calibration);
 // No coefficient and no time of a table is more, and a table covers slices of a block.
 inline constexpr double kPrefillCostUsMax = 1e9;
-// Errors name the field, the value and what was expected.
+// Errors name the field, the value and what was expected; fields that are not above are refused.
 Result<PrefillCosts> read_prefill_cost_file(const Json& file, const PrefillCostIdentity& expected);
 
 }  // namespace fathom

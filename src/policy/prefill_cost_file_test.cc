@@ -151,6 +151,9 @@ TEST(PrefillCostFile, RefusesWhatIsNoCost) {
     EXPECT_TRUE(refused("\"tokens\":[1,", "\"tokens\":[\"x\","));
     EXPECT_TRUE(refused("\"us\":[", "\"us\":[1e9,"));
     EXPECT_TRUE(refused("\"classes\":[", "\"classes\":[1,"));
+    EXPECT_TRUE(refused("\"classes\":", "\"extra\":1,\"classes\":"));
+    EXPECT_TRUE(refused("\"k4_us\":", "\"k9_us\":1,\"k4_us\":"));
+    EXPECT_TRUE(refused("\"tokens\":", "\"rows\":[],\"tokens\":"));
     EXPECT_FALSE(read_prefill_cost_file(Json(), kIdentity).ok());
 }
 

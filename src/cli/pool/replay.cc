@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <array>
+
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -99,9 +101,7 @@ Status check_words(const ReplaySettings& settings, const std::vector<std::string
         FATHOM_RETURN_IF_ERROR(check_output_path(*path));
         FATHOM_RETURN_IF_ERROR(check_output_is_no_input(*path, words));
     }
-    if (!settings.csv.empty() && settings.csv == settings.svg)
-        return invalid_argument("--csv and --svg name one file");
-    return {};
+    return check_outputs_differ(std::array{settings.csv, settings.svg});
 }
 
 Result<int> study(const ReplaySettings& settings, const std::string& folder, Watch& watch) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_keys.h"
 #include "cli/sim/fleet_settings.h"
 #include "engine/model_shape.h"
 #include "model/config.h"
@@ -88,7 +88,7 @@ Result<ModelShape> measured_shape(const char* key, const std::string& model_dir)
 Status apply_calibration(const std::string& path, const std::string& model_dir,
                          FleetConfig& config) {
     FATHOM_ASSIGN(const ModelShape shape, measured_shape("sim.calibration", model_dir));
-    FATHOM_ASSIGN(const Json file, parse_json_file(path));
+    FATHOM_ASSIGN(const Json file, parse_json_file_of_single_keys(path));
     // Which kernels and threads it was is the measurement's own affair here.
     FATHOM_ASSIGN(const std::string kernels, json_string(file, "kernels", path));
     FATHOM_ASSIGN(const std::int64_t threads, json_int(file, "threads", path));

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <limits>
 
 namespace fathom {
@@ -17,6 +18,12 @@ std::string figure_cell(Figure figure, int width, int digits) {
 
 std::string figure_text(Figure figure, int digits, const char* unit) {
     return figure ? fmt::format("{:.{}f}{}", *figure, digits, unit) : "-";
+}
+
+std::string signed_text(double value, int digits) {
+    const std::string text = fmt::format("{:+.{}f}", value, digits);
+    const bool is_zero = text.find_first_of("123456789") == std::string::npos;
+    return is_zero && std::isfinite(value) ? text.substr(1) : text;
 }
 
 std::string figure_csv(Figure figure) {
@@ -58,13 +65,17 @@ std::string assumptions_text(const FleetConfig& config) {
     return text;
 }
 
+Json assumption_json(const Assumption& assumption) {
+    return Json::object({{"what", assumption.what},
+                         {"value", assumption.value},
+                         {"source", assumption.source},
+                         {"measured", assumption.is_measured}});
+}
+
 Json assumptions_json(const FleetConfig& config) {
     Json list = Json::array();
-    for (const Assumption& a : fleet_assumptions(config))
-        list.push_back(Json::object({{"what", a.what},
-                                     {"value", a.value},
-                                     {"source", a.source},
-                                     {"measured", a.is_measured}}));
+    for (const Assumption& assumption : fleet_assumptions(config))
+        list.push_back(assumption_json(assumption));
     return list;
 }
 

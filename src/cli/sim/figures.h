@@ -28,6 +28,8 @@ Figure share_of(std::int64_t part, std::int64_t whole);
 std::string figure_cell(Figure figure, int width, int digits);
 // The same in a sentence, with its unit.
 std::string figure_text(Figure figure, int digits, const char* unit);
+// With its sign, "+1.5"; what rounds to 0 has none.
+std::string signed_text(double value, int digits);
 std::string figure_csv(Figure figure);
 Json figure_json(Figure figure);
 // For a plot: NaN is a gap.
@@ -38,6 +40,7 @@ std::string changes_text(const FleetConfig& config);
 Json changes_json(const FleetConfig& config);
 // What the figures rest on, likewise.
 std::string assumptions_text(const FleetConfig& config);
+Json assumption_json(const Assumption& assumption);
 Json assumptions_json(const FleetConfig& config);
 
 }  // namespace fathom

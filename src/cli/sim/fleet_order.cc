@@ -37,15 +37,18 @@ struct Words {
     FleetOrderReader::Values sets;  // of --set, in their order
 };
 
+std::string named_key(const std::string& name, const CommandSpec& spec) {
+    for (const FlagAlias& alias : spec.aliases)
+        if (alias.flag == "--" + name) return alias.key;
+    return name;
+}
+
 Result<std::pair<std::string, std::string>> read_set(const std::string& pair,
                                                      const CommandSpec& spec) {
     const std::size_t equals = pair.find('=');
     if (equals == 0 || equals == std::string::npos)
         return invalid_argument("--set: \"{}\", expected KEY=VALUE", pair);
-    std::string key = pair.substr(0, equals);
-    for (const FlagAlias& alias : spec.aliases)
-        if (alias.flag == "--" + key) key = alias.key;
-    return std::pair(key, pair.substr(equals + 1));
+    return std::pair(named_key(pair.substr(0, equals), spec), pair.substr(equals + 1));
 }
 
 Result<Words> split_sets(const std::vector<std::string>& args, const CommandSpec& spec) {
@@ -88,6 +91,7 @@ Status set_key(ConfigSchema& schema, const std::vector<std::string>& tables, con
 
 struct Beginning {
     std::string preset, calibration, prefill_costs, model;
+    bool is_engines_given = false;  // prefill.engines, beside measured prefill costs
     // Engines of another size, which follow from the rest; 0: the preset's.
     std::int64_t prefill_ranks = 0, decode_ranks = 0;
     HardwareConfig hardware;
@@ -120,7 +124,8 @@ Result<FleetConfig> config_of(const Beginning& begin) {
     if (!begin.calibration.empty())
         FATHOM_RETURN_IF_ERROR(apply_calibration(begin.calibration, begin.model, config));
     if (!begin.prefill_costs.empty())
-        FATHOM_RETURN_IF_ERROR(apply_prefill_costs(begin.prefill_costs, begin.model, config));
+        FATHOM_RETURN_IF_ERROR(
+            apply_prefill_costs(begin.prefill_costs, begin.model, begin.is_engines_given, config));
     FATHOM_RETURN_IF_ERROR(derive(begin, config));
     return config;
 }
@@ -128,6 +133,12 @@ Result<FleetConfig> config_of(const Beginning& begin) {
 bool is_cost(const std::string& key) {
     return key != "prefill.stall_us" && !key.starts_with("drafts.") &&
            (key.ends_with("_us") || key.find(".moe_") != std::string::npos);
+}
+
+bool is_given(const ConfigSchema& schema, std::string_view key) {
+    for (const ConfigSchema::Origin& one : schema.effective())
+        if (one.key == key && one.origin != "default") return true;
+    return false;
 }
 
 // The sides of which a cost was given.
@@ -144,6 +155,8 @@ Result<Beginning> named_beginning(FleetSettings& settings, const Beginning& begi
     named.calibration = settings.calibration();
     named.prefill_costs = settings.prefill_costs();
     named.model = settings.model();
+    named.is_engines_given =
+        !named.prefill_costs.empty() && is_given(settings.schema(), "prefill.engines");
     if (!named.calibration.empty()) return named;
     // What another preset does not say is not this one's either.
     if (named.preset != begin.preset || !begin.calibration.empty() ||
@@ -169,18 +182,22 @@ Result<Beginning> named_beginning(FleetSettings& settings, const Beginning& begi
 
 // A step curve that somebody changed is not the one that was measured, unless they say so.
 void tell_what_was_changed(const ConfigSchema& schema, FleetConfig& config) {
-    for (const ConfigSchema::Origin& one : schema.effective())
-        if (one.key == "sim.measured" && one.origin != "default") return;
+    if (is_given(schema, "sim.measured")) return;
     const std::vector<std::string> changed = sides_with_costs(schema);
     std::erase_if(config.measured, [&](const std::string& table) { return holds(changed, table); });
 }
 
 // Of a value that nobody gave by its key.
-std::string source_of(const std::string& key, const Beginning& begin, const FleetConfig& values) {
+std::string source_of(const std::string& key, const Beginning& begin, const FleetConfig& preset,
+                      const FleetConfig& values) {
     const bool is_measured = key == "sim.measured" && begin.calibration.empty();
     if ((key.starts_with("prefill.") || is_measured) && !begin.prefill_costs.empty()) {
         const PrefillCosts& costs = values.prefill.policy.costs;
         const std::string file = "sim.prefill_costs " + begin.prefill_costs;
+        // Engines of another size may make fewer cards than the preset has, or more.
+        if (key == "prefill.ranks" && values.prefill_cards() != preset.prefill_cards())
+            return fmt::format("{}; prefill cards: {} -> {}", file, preset.prefill_cards(),
+                               values.prefill_cards());
         if (!is_cost(key)) return file;
         return file + (!is_same_for_all(costs) ? ", of prompts below 16 K; longer ones have others"
                        : costs[0].table        ? ", beside a table of slices"
@@ -201,7 +218,7 @@ Result<std::vector<FleetChange>> changes_of(FleetSettings& settings, const Begin
         if (one.value == usual[i].value) continue;
         std::string source = one.origin;
         if (source == kByFlag) source = "flag --" + one.key;
-        if (source == "default") source = source_of(one.key, begin, settings.values());
+        if (source == "default") source = source_of(one.key, begin, preset, settings.values());
         changes.push_back({one.key, one.value, usual[i].value, std::move(source)});
     }
     return changes;
@@ -270,10 +287,7 @@ Result<FleetOrder> read_over(const Beginning& begin, const Reading& reading) {
     return order;
 }
 
-}  // namespace
-
-Result<FleetOrder> FleetOrderReader::read(const std::vector<std::string>& args,
-                                          const Values& values) const {
+CommandSpec with_fleet_keys(const CommandSpec& spec) {
     CommandSpec whole = spec;
     whole.tables.insert(whole.tables.begin(), FleetSettings::tables().begin(),
                         FleetSettings::tables().end());
@@ -284,6 +298,18 @@ Result<FleetOrder> FleetOrderReader::read(const std::vector<std::string>& args,
                                             {"--rate", "workload.rate"}};
     whole.aliases.insert(whole.aliases.begin(), aliases.begin(), aliases.end());
     whole.positional_max = 1;
+    return whole;
+}
+
+}  // namespace
+
+std::string FleetOrderReader::key_of(const std::string& name) const {
+    return named_key(name, with_fleet_keys(spec));
+}
+
+Result<FleetOrder> FleetOrderReader::read(const std::vector<std::string>& args,
+                                          const Values& values) const {
+    const CommandSpec whole = with_fleet_keys(spec);
     FATHOM_ASSIGN(const Words words, split_sets(args, whole));
     Beginning begin;
     begin.preset = fleet_preset_names().front();
@@ -292,15 +318,12 @@ Result<FleetOrder> FleetOrderReader::read(const std::vector<std::string>& args,
 
 Status check_sim_outputs(const std::vector<std::string>& outputs,
                          const std::vector<std::string>& inputs) {
-    std::vector<std::string> taken = inputs;
     for (const std::string& path : outputs) {
         if (path.empty()) continue;
         FATHOM_RETURN_IF_ERROR(check_output_path(path));
         FATHOM_RETURN_IF_ERROR(check_output_is_no_input(path, inputs));
-        if (holds(taken, path)) return invalid_argument("{}: is named for two outputs", path);
-        taken.push_back(path);
     }
-    return {};
+    return check_outputs_differ(outputs);
 }
 
 Result<FleetResult> simulate_fleet(const FleetConfig& config, const Interrupts& interrupts) {

@@ -34,6 +34,10 @@ struct FleetOrder {
 struct FleetOrderReader {
     CommandSpec spec;  // read() adds the tables of a fleet and their familiar names
 
+    // The key that a name stands for in --set and --vary: "load" is workload.load, as --load is.
+    // Other names are keys already.
+    std::string key_of(const std::string& name) const;
+
     // The first word may be a preset or a file; --set KEY=VALUE wins over flags, and `values`
     // (key of a fleet, value) over everything. invalid_argument names field, value and limit.
     using Values = std::vector<std::pair<std::string, std::string>>;

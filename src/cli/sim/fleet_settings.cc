@@ -76,7 +76,7 @@ std::optional<double> fleet_number(std::string_view text) {
 
 Result<std::vector<SpeculationPoint>> parse_speculation(const std::vector<std::string>& points) {
     std::vector<SpeculationPoint> parsed;
-    if (points.size() == 1 && points[0].empty()) return parsed;  // a flag's way to say none
+    if (points.size() == 1 && (points[0].empty() || points[0] == "none")) return parsed;
     for (const std::string& text : points) {
         const std::size_t first = text.find(':');
         const std::size_t second = first == std::string::npos ? first : text.find(':', first + 1);
@@ -90,7 +90,7 @@ Result<std::vector<SpeculationPoint>> parse_speculation(const std::vector<std::s
         if (!n || !rows || !accepted || *n < 0 || *accepted < 1 || *rows < *accepted || *rows > 64)
             return invalid_argument(
                 "decode.speculation: \"{}\", expected SEQUENCES:ROWS:ACCEPTED with "
-                "1 <= ACCEPTED <= ROWS <= 64",
+                "1 <= ACCEPTED <= ROWS <= 64, or none",
                 text);
         if (!parsed.empty() && *n <= parsed.back().sequences)
             return invalid_argument("decode.speculation: \"{}\", expected more than {} sequences",
@@ -251,7 +251,7 @@ void FleetSettings::bind_decode() {
                 "slowest expert rank over their mean");
     schema_.add(
         "decode.speculation", &speculation_,
-        "SEQUENCES:ROWS:ACCEPTED a sequence and step, by sequences on the card; \"\": no drafts");
+        "SEQUENCES:ROWS:ACCEPTED a sequence and step, by sequences on the card; none: no drafts");
     schema_.add("decode.accepted_sigma", &decode.accepted_sigma, 0.0, 64.0,
                 "deviation of the tokens that a sequence accepts in a step");
     schema_.add_choice("decode.rule", &rule_, {"joint", "marginal", "split", "round_robin"},

@@ -83,6 +83,32 @@ TEST(SimPrefillCosts, AreOfEachLengthClassOnEnginesOfTheirSize) {
         Contains(Field(&Assumption::value, "20 / 30 / 40 / 50 us on a card, by length class")));
 }
 
+TEST(SimPrefillCosts, OfEnginesThatTheCardsDoNotMakeAreRefused) {
+    for (const std::int64_t ranks : {5, 8, 1024}) {
+        const std::string path = write_file("large.json", costs_text(ranks));
+        const auto order = read(path);
+        ASSERT_FALSE(order.ok());
+        EXPECT_EQ(order.status().message(),
+                  path + ": ranks: " + std::to_string(ranks) +
+                      ", expected at most the fleet's 4 prefill cards; or say prefill.engines");
+    }
+    const std::string path = write_file("large.json", costs_text(8));
+    const auto said = read(path, {"--prefill.engines", "2"});
+    ASSERT_TRUE(said.ok()) << said.status().message();
+    EXPECT_EQ(said->config.prefill_cards(), 16);
+    EXPECT_EQ(source_of(said->config, "prefill.ranks"),
+              "sim.prefill_costs " + path + "; prefill cards: 4 -> 16");
+}
+
+TEST(SimPrefillCosts, TellHowManyCardsTheyLeaveOut) {
+    const std::string path = write_file("three.json", costs_text(3));
+    const auto order = read(path);
+    ASSERT_TRUE(order.ok()) << order.status().message();
+    EXPECT_EQ(order->config.prefill_cards(), 3);
+    EXPECT_EQ(source_of(order->config, "prefill.ranks"),
+              "sim.prefill_costs " + path + "; prefill cards: 4 -> 3");
+}
+
 TEST(SimPrefillCosts, LeaveDecodeToItsOwnKeys) {
     const auto order = read(write_file("decode.json", costs_text()), {"--decode.ranks", "8"});
     ASSERT_TRUE(order.ok()) << order.status().message();
@@ -200,6 +226,20 @@ INSTANTIATE_TEST_SUITE_P(
               "classes[0]: k0_us: 6"},
         Unfit{"NoCoefficient", replaced(costs_text(), "\"sync_us\"", "\"sink_us\""),
               "classes[0]: sync_us: missing"},
+        Unfit{"UnknownField", replaced(costs_text(), "\"card\":", "\"cart\":1,\"card\":"),
+              ": cart: no such field, expected one of format, model, kernels, ranks, card"},
+        Unfit{"UnknownCoefficient", replaced(costs_text(), "\"k5_us\":", "\"k6_us\":1,\"k5_us\":"),
+              "classes[0]: k6_us: no such field"},
+        Unfit{"KeyTwice", replaced(costs_text(), "\"k5_us\":", "\"k0_us\":1,\"k5_us\":"),
+              "classes[0].\"k0_us\": given twice"},
+        Unfit{"OtherMethod", replaced(costs_text(), "by_class", "bogus"),
+              "method: \"bogus\", expected one of pooled, by_class, table"},
+        Unfit{"LargeError", replaced(costs_text(), "\"mean_error\":0.0", "\"mean_error\":5.0"),
+              "mean_error: 5.0, expected a number from 0 to 1"},
+        Unfit{"NegativeError", replaced(costs_text(), "\"p99_error\":0.0", "\"p99_error\":-0.5"),
+              "p99_error: -0.5, expected a number from 0 to 1"},
+        Unfit{"NegativeSamples", replaced(costs_text(), "\"samples\":0", "\"samples\":-1"),
+              "samples: -1, expected at least 0"},
         Unfit{"FewerClasses", replaced(costs_text(), "\"classes\":[", "\"classes\":[],\"was\":["),
               "classes: expected an array of 4 objects"},
         Unfit{"FallingTable", replaced(costs_text(4, true), "160000.0", "16"),

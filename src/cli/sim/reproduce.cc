@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cli/options.h"
 #include "cli/print_result.h"
+#include "cli/sim/figures.h"
 #include "cli/sim/fleet_order.h"
 #include "policy/verify_model.h"
 #include "sim/fleet/workload.h"
@@ -80,9 +81,9 @@ void add_verification(Rows& rows) {
         scheduled += row.ours.length / static_cast<double>(table.size());
         fixed += row.ours.length_plain / static_cast<double>(table.size());
         rows.push_back({fmt::format("DSpark, {} sequences a rank", row.requests),
-                        fmt::format("{:+.1f} %", 100 * row.published),
-                        fmt::format("{:+.1f} %, {:.2f} drafts verified", 100 * row.ours.gain,
-                                    row.ours.verified),
+                        signed_text(100 * row.published, 1) + " %",
+                        fmt::format("{} %, {:.2f} drafts verified",
+                                    signed_text(100 * row.ours.gain, 1), row.ours.verified),
                         std::abs(row.ours.gain - row.published) <= 0.01,
                         "confidences and step times of the fitted model in policy/verify_model.h"});
     }
@@ -135,12 +136,13 @@ void add_draft_group(Rows& rows, const FleetConfig& config) {
             study.decode.drafts = way.drafts;
             const double gain = draft_gain(study);
             if (ours.empty()) deployed = gain;
-            ours += fmt::format("{}{:+.1f} % {}", ours.empty() ? "" : ", ", 100 * gain, way.name);
+            ours += fmt::format("{}{} % {}", ours.empty() ? "" : ", ", signed_text(100 * gain, 1),
+                                way.name);
         }
         const bool is_published = !std::isnan(one.published);
         rows.push_back(
             {fmt::format("DSpark, a simulated group of 4, {}", one.what),
-             is_published ? fmt::format("{:+.1f} %", 100 * one.published) : "not published", ours,
+             is_published ? signed_text(100 * one.published, 1) + " %" : "not published", ours,
              !is_published || std::abs(deployed - one.published) <= 0.01,
              "confidences and the path's cost as fitted above; steps as the presets' decode, 10 ms "
              "and 15 us a row, moe_lb 1.09; contexts of 30,000 tokens, median; one seed"});
@@ -162,7 +164,7 @@ void add_hits(Rows& rows, const FleetConfig& config) {
     const double lost = 100 * (session_means(chat_book, config.pool).hit_share -
                                session_means(chat_book, short_lived).hit_share);
     rows.push_back({"chat kept 3 days instead of 7", "-0.5 to -1.0 points",
-                    fmt::format("{:+.2f} points", -lost), lost >= 0.5 && lost <= 1.0,
+                    signed_text(-lost, 2) + " points", lost >= 0.5 && lost <= 1.0,
                     "the generator's pauses were fitted to this figure; of chat's input"});
     // Prefill of one card, by its cost model alone.
     const PrefillCost& cost = config.prefill.policy.costs[0];
@@ -254,9 +256,9 @@ Status add_balancers(Rows& rows, const Reproduce& what) {
         FATHOM_ASSIGN(const FleetResult without, run_at(one, kOverload));
         rows.push_back(
             {fmt::format("capacity without {}", balancer.name), "a clear drop",
-             fmt::format("work {:.1f} % of card-time instead of {:.1f} %: {:+.1f} % of capacity",
+             fmt::format("work {:.1f} % of card-time instead of {:.1f} %: {} % of capacity",
                          100 * without.efficiency(), 100 * all.efficiency(),
-                         100 * (without.efficiency() / all.efficiency() - 1)),
+                         signed_text(100 * (without.efficiency() / all.efficiency() - 1), 1)),
              without.efficiency() < all.efficiency() - 0.005,
              fmt::format("the same requests, at {:g} of the bound: more than either bears",
                          kOverload)});
@@ -284,8 +286,8 @@ Status add_times(Rows& rows, const Reproduce& what) {
     const double cut_ms = cut.all.ttft_ms.percentile(0.5);
     const double whole_ms = whole.all.ttft_ms.percentile(0.5);
     rows.push_back({"TTFT without B*, on 48 + 64 cards", "a clear rise",
-                    fmt::format("median {:.0f} ms instead of {:.0f} ms: {:+.0f} %", whole_ms,
-                                cut_ms, 100 * (whole_ms / cut_ms - 1)),
+                    fmt::format("median {:.0f} ms instead of {:.0f} ms: {} %", whole_ms, cut_ms,
+                                signed_text(100 * (whole_ms / cut_ms - 1), 0)),
                     whole_ms > 1.05 * cut_ms, rests});
     FATHOM_ASSIGN(const FleetResult joint, run_at(config, kLoad));
     turns.decode.policy.rule = DecodeRule::round_robin;
@@ -293,11 +295,10 @@ Status add_times(Rows& rows, const Reproduce& what) {
     const double joint_ms = joint.all.tpot_ms.mean(), robin_ms = robin.all.tpot_ms.mean();
     rows.push_back(
         {"TPOT without decode placement (round robin instead)", "a clear rise",
-         fmt::format(
-             "mean {:.2f} ms instead of {:.2f} ms: {:+.1f} %; mean over slowest rank {:.3f} "
-             "instead of {:.3f}",
-             robin_ms, joint_ms, 100 * (robin_ms / joint_ms - 1), lock_step(robin),
-             lock_step(joint)),
+         fmt::format("mean {:.2f} ms instead of {:.2f} ms: {} %; mean over slowest rank {:.3f} "
+                     "instead of {:.3f}",
+                     robin_ms, joint_ms, signed_text(100 * (robin_ms / joint_ms - 1), 1),
+                     lock_step(robin), lock_step(joint)),
          robin_ms > 1.05 * joint_ms, rests});
     return {};
 }

@@ -1,5 +1,6 @@
 #include "cli/sim/run.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,15 +8,19 @@
 
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/sim/figures.h"
 #include "cli/sim/fleet_order.h"
 #include "cli/sim/fleet_report.h"
 #include "cli/sim/fleet_settings.h"
 #include "cli/sim/plan.h"
+#include "cli/sim/row_assumptions.h"
 #include "cli/sim/sweep.h"
 #include "sim/fleet/fleet.h"
 
 namespace fathom {
 namespace {
+
+using ::testing::HasSubstr;
 
 FleetResult small_run() {
     auto preset = fleet_preset("one-box");
@@ -274,6 +279,84 @@ TEST(SimSweep, ReadsListsAndRanges) {
         EXPECT_FALSE(parse_sweep_axis(wrong).ok()) << wrong;
     EXPECT_EQ(run_sim_sweep({"one-box"}), kExitUsage);
     EXPECT_EQ(run_sim_sweep({"one-box", "--vary", "no.key=1"}), kExitUsage);
+}
+
+std::string sweep_output(std::vector<std::string> words) {
+    testing::internal::CaptureStdout();
+    words.insert(words.begin(), {"one-box", "--duration", "4", "--sim.warmup_s", "1"});
+    EXPECT_EQ(run_sim_sweep(words), kExitOk);
+    return testing::internal::GetCapturedStdout();
+}
+
+TEST(SimSweep, ListsWhatItsRowsAssume) {
+    const std::vector<std::string> words = {"--vary", "decode.verification=table,all", "--set",
+                                            "load=0.1"};
+    EXPECT_THAT(sweep_output(words), HasSubstr("with a step of 10 ms), only of "
+                                               "decode.verification=all\n"));
+    std::vector<std::string> as_json = words;
+    as_json.push_back("--json");
+    const auto json = parse_json(sweep_output(as_json));
+    ASSERT_TRUE(json.ok());
+    int drafts = 0, everywhere = 0;
+    for (const Json& one : json->find("assumptions")->items()) {
+        const Json* const rows = one.find("rows");
+        everywhere += rows == nullptr ? 1 : 0;
+        if (one.find("what")->as_string() != "decode, drafting") continue;
+        ++drafts;
+        ASSERT_NE(rows, nullptr);
+        EXPECT_EQ(rows->dump(), "[1]");
+    }
+    EXPECT_EQ(drafts, 1);
+    EXPECT_GT(everywhere, 3);
+}
+
+TEST(SimSweep, TellsAssumptionsOfPresetsApart) {
+    std::vector<FleetConfig> rows = {*fleet_preset("one-box"), *fleet_preset("16-cards")};
+    const auto both = row_assumptions(rows);
+    std::size_t apart = 0, made = 0;
+    for (const RowAssumption& one : both) {
+        apart += one.rows.size() == 1 ? 1 : 0;
+        made += one.rows.size();
+    }
+    EXPECT_GT(apart, 0U);
+    EXPECT_EQ(made, fleet_assumptions(rows[0]).size() + fleet_assumptions(rows[1]).size());
+    rows[1] = rows[0];
+    EXPECT_THAT(row_assumptions_text(rows, std::vector<std::string>{"a", "b"}),
+                testing::Not(HasSubstr("only of")));
+    rows.assign(20, rows[0]);
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        rows[i].decode.drafts.verification = Verification::all;
+        rows[i].decode.drafts.path_us = static_cast<double>(i);
+        names.push_back("row " + std::to_string(i));
+    }
+    EXPECT_THAT(row_assumptions_text(rows, names), HasSubstr("12 more values; --json has them"));
+}
+
+TEST(SimSweep, KnowsFamiliarNamesAndNoDrafts) {
+    EXPECT_THAT(sweep_output({"--vary", "load=0.1", "--vary", "decode.speculation=none,0:2:1.5"}),
+                HasSubstr("workload.load  decode.speculation"));
+    EXPECT_EQ(run_sim_sweep({"one-box", "--vary", "load=0.1", "--vary", "workload.load=0.2"}),
+              kExitUsage);
+}
+
+TEST(SimFigures, ThatRoundToZeroHaveNoSign) {
+    EXPECT_EQ(signed_text(-0.04, 1), "0.0");
+    EXPECT_EQ(signed_text(0, 0), "0");
+    EXPECT_EQ(signed_text(-1.26, 1), "-1.3");
+    EXPECT_EQ(signed_text(0.05001, 1), "+0.1");
+}
+
+TEST(SimRun, TwoNamesOfOneOutputAreRefused) {
+    const std::string folder = testing::TempDir();
+    const std::vector<std::string> outputs = {folder + "same.csv", folder + "./same.csv"};
+    EXPECT_THAT(check_sim_outputs(outputs, {}).message(), HasSubstr("is named for two outputs"));
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(run_sim_run({"one-box", "--csv", outputs[0], "--html", outputs[1]}), kExitUsage);
+    EXPECT_EQ(
+        run_sim_sweep({"one-box", "--vary", "load=0.1", "--csv", outputs[0], "--svg", outputs[1]}),
+        kExitUsage);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("sweep: " + outputs[1]));
 }
 
 TEST(SimSweep, WritesRowsAndPlots) {

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string_view>
 
 #include "base/output_file.h"
 #include "cli/print_result.h"
 #include "cli/sim/figures.h"
 #include "cli/sim/fleet_order.h"
+#include "cli/sim/row_assumptions.h"
 #include "cli/svg.h"
 
 namespace fathom {
@@ -150,12 +152,13 @@ std::vector<FleetOrderReader::Values> combinations(const std::vector<SweepAxis>&
     return all;
 }
 
-Result<std::vector<SweepAxis>> read_axes(const SweepKeys& sweep) {
+Result<std::vector<SweepAxis>> read_axes(const SweepKeys& sweep, const FleetOrderReader& orders) {
     if (sweep.vary.empty()) return invalid_argument("--vary: missing; it is KEY=VALUES");
     std::vector<SweepAxis> axes;
     std::size_t runs = 1;
     for (const std::string& text : sweep.vary) {
         FATHOM_ASSIGN(SweepAxis axis, parse_sweep_axis(text));
+        axis.key = orders.key_of(axis.key);
         for (const SweepAxis& other : axes)
             if (other.key == axis.key)
                 return invalid_argument("--vary: {} is given twice; name all its values at once",
@@ -268,6 +271,17 @@ struct Sweep {
     std::vector<Run> runs;  // that are finished
 };
 
+std::span<const FleetConfig> finished(const Sweep& sweep) {
+    return std::span(sweep.configs).first(sweep.runs.size());
+}
+
+std::string values_text(const FleetOrderReader::Values& values) {
+    std::string text;
+    for (const auto& [key, value] : values)
+        text += fmt::format("{}{}={}", text.empty() ? "" : " ", key, value);
+    return text;
+}
+
 std::string json(const Sweep& sweep) {
     Json rows = Json::array();
     for (const Run& run : sweep.runs) {
@@ -287,7 +301,7 @@ std::string json(const Sweep& sweep) {
                          {"finished", static_cast<std::int64_t>(sweep.runs.size())},
                          {"changes", changes_json(sweep.base)},
                          {"rows", std::move(rows)},
-                         {"assumptions", assumptions_json(sweep.base)}})
+                         {"assumptions", row_assumptions_json(finished(sweep))}})
                .dump() +
            "\n";
 }
@@ -297,16 +311,16 @@ std::string notes(const Sweep& sweep) {
     std::string text = "\n" + changes_text(sweep.base);
     for (const Run& run : sweep.runs) {
         if (run.result.config.derived.empty()) continue;
-        std::string values;
-        for (const auto& [key, value] : run.values)
-            values += key + "=" + value + " ";
         text += fmt::format(
             "  {}: costs and memory of {} derived from [hardware] for engines of "
             "{} and groups of {} cards\n",
-            values, fmt::join(run.result.config.derived, " and "), run.result.config.prefill.ranks,
-            run.result.config.decode.ranks);
+            values_text(run.values), fmt::join(run.result.config.derived, " and "),
+            run.result.config.prefill.ranks, run.result.config.decode.ranks);
     }
-    return text + "\n" + assumptions_text(sweep.base);
+    std::vector<std::string> names;
+    for (const Run& run : sweep.runs)
+        names.push_back(values_text(run.values));
+    return text + "\n" + row_assumptions_text(finished(sweep), names);
 }
 
 Status write_files(const Sweep& sweep) {
@@ -326,7 +340,7 @@ Result<Sweep> read_sweep(const std::vector<std::string>& args, const FleetOrderR
     Sweep sweep;
     sweep.keys = first.keys.sweep;
     sweep.base = first.config;
-    FATHOM_ASSIGN(sweep.axes, read_axes(sweep.keys));
+    FATHOM_ASSIGN(sweep.axes, read_axes(sweep.keys, orders));
     sweep.combinations = combinations(sweep.axes);
     for (const FleetOrderReader::Values& values : sweep.combinations) {
         FATHOM_ASSIGN(FleetOrder order, orders.read(args, values));
