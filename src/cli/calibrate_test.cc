@@ -152,7 +152,7 @@ TEST(PrefillFitText, SaysWhatWasFittedAndHowWell) {
     EXPECT_THAT(text, testing::ContainsRegex("below 256 K +0 us a step, 43.5 us a token"));
 }
 
-TEST(Calibrate, OneFileIsNotTwoOutputs) {
+TEST(CalibrateFiles, AreTwoOutputs) {
     const std::string folder = testing::TempDir();
     testing::internal::CaptureStderr();
     EXPECT_EQ(run_calibrate({"--model", "/nowhere", "-o", folder + "same.json", "--prefill-costs",
