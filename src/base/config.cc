@@ -206,6 +206,38 @@ struct Leaf {
     std::uint32_t line;
 };
 
+// Keys that are nested deeper by dots than anything could mean: parsers and tables follow them by
+// recursion.
+Status check_nesting(std::string_view text, std::string_view origin) {
+    constexpr int kDotsMax = 64;
+    int dots = 0;
+    std::size_t line = 1;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        const char c = text[at];
+        if (c == '"' || c == '\'') {
+            const std::string mark(text.substr(at, 3) == std::string(3, c) ? 3 : 1, c);
+            std::size_t end = at + mark.size();
+            while (end < text.size() && text.substr(end, mark.size()) != mark &&
+                   (mark.size() > 1 || text[end] != '\n')) {
+                line += text[end] == '\n' ? 1 : 0;
+                end += c == '"' && text[end] == '\\' ? 2 : 1;
+            }
+            at = end + mark.size() - 1;
+            if (at < text.size() && text[at] == '\n') --at;
+        } else if (c == '#') {
+            at = std::min(text.find('\n', at), text.size()) - 1;
+        } else if (c == '.') {
+            if (++dots > kDotsMax)
+                return invalid_argument("{}:{}: a key of more than {} parts", origin, line,
+                                        kDotsMax);
+        } else if (std::string_view("=,{}[]\n").find(c) != std::string_view::npos) {
+            dots = 0;
+            line += c == '\n' ? 1 : 0;
+        }
+    }
+    return {};
+}
+
 void flatten(const toml::table& table, const std::string& prefix, std::vector<Leaf>& leaves) {
     for (const auto& [name, node] : table) {
         // A quoted name with a dot would be taken for two levels.
@@ -303,6 +335,7 @@ Status ConfigSchema::load_file(const std::string& path) {
 }
 
 Status ConfigSchema::load_text(std::string_view toml_text, std::string_view origin) {
+    FATHOM_RETURN_IF_ERROR(check_nesting(toml_text, origin));
     toml::table table;
     try {
         table = toml::parse(toml_text, origin);

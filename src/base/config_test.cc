@@ -200,6 +200,29 @@ TEST(Config, ListsOptionsInDeclarationOrder) {
     EXPECT_EQ(all[7].choices_or_range, "");
 }
 
+TEST(Config, RefusesKeysOfMorePartsThanAnyCouldHave) {
+    std::string deep;
+    for (int i = 0; i < 50'000; ++i)
+        deep += "a.";
+    const std::string dots(200, '.');
+    const std::string cases[] = {deep + "b = 1\n", "[" + deep + "b]\n", "x = {" + deep + "b = 1}\n",
+                                 "# \"\n\"\"\"\n" + deep + "b = 1\n"};
+    for (const std::string& text : cases) {
+        ConfigSchema schema;
+        EXPECT_FALSE(schema.load_text(text, "file f").ok()) << text.substr(0, 20);
+    }
+    std::string value;
+    ConfigSchema schema;
+    schema.add("a.text", &value, "");
+    for (const std::string& text :
+         {"a.text = \"" + dots + "\"", "# " + dots + "\na.text = '" + dots + "'",
+          "a.text = \"\"\"\n" + dots + "\"\"\""}) {
+        const Status status = schema.load_text(text, "file f");
+        EXPECT_TRUE(status.ok()) << status.message();
+        EXPECT_EQ(value, dots);
+    }
+}
+
 TEST(Config, ReportsUnreadableFiles) {
     Options options;
     const std::string directory =

@@ -207,7 +207,29 @@ std::string source_of(const std::string& key, const Beginning& begin, const Flee
                                      : "sim.calibration " + begin.calibration;
 }
 
-Result<std::vector<FleetChange>> changes_of(FleetSettings& settings, const Beginning& begin) {
+// Why a key does nothing in this configuration; empty when it may do something.
+std::string_view idle_reason(std::string_view key, const FleetConfig& config) {
+    const WorkloadSource source = config.workload.source;
+    const struct {
+        std::string_view keys, but;  // keys that begin like this, except one
+        bool is_idle;
+        std::string_view reason;
+    } rules[] = {
+        {"scaling.", "scaling.enabled", !config.scaling.is_enabled, "scaling.enabled is false"},
+        {"drafts.", "", !config.decode.drafts.is_modelled(), "decode.verification is table"},
+        {"experts.", "experts.process", !config.experts.is_process, "experts.process is false"},
+        {"drain.", "", config.drain.at_s <= 0 && !config.scaling.is_enabled, "drain.at_s is 0"},
+        {"workload.trace", "", source != WorkloadSource::trace, "workload.source is not trace"},
+        {"workload.clients", "", source != WorkloadSource::clients,
+         "workload.source is not clients"},
+    };
+    for (const auto& rule : rules)
+        if (rule.is_idle && key.starts_with(rule.keys) && key != rule.but) return rule.reason;
+    return {};
+}
+
+Result<std::vector<FleetChange>> changes_of(FleetSettings& settings, const Beginning& begin,
+                                            const FleetConfig& config) {
     FATHOM_ASSIGN(const FleetConfig preset, fleet_preset(begin.preset));
     FleetSettings usual_settings(preset);
     const auto usual = usual_settings.schema().effective();
@@ -219,6 +241,8 @@ Result<std::vector<FleetChange>> changes_of(FleetSettings& settings, const Begin
         std::string source = one.origin;
         if (source == kByFlag) source = "flag --" + one.key;
         if (source == "default") source = source_of(one.key, begin, preset, settings.values());
+        if (const std::string_view reason = idle_reason(one.key, config); !reason.empty())
+            source += fmt::format("; without effect: {}", reason);
         changes.push_back({one.key, one.value, usual[i].value, std::move(source)});
     }
     return changes;
@@ -280,7 +304,7 @@ Result<FleetOrder> read_over(const Beginning& begin, const Reading& reading) {
     FATHOM_ASSIGN(const Beginning named, named_beginning(settings, begin));
     if (named != begin) return read_over(named, reading);
     FATHOM_ASSIGN(order.config, settings.config());
-    FATHOM_ASSIGN(order.config.changes, changes_of(settings, begin));
+    FATHOM_ASSIGN(order.config.changes, changes_of(settings, begin, order.config));
     order.inputs = inputs_of(settings, line, reading.words.plain);
     if (!begin.calibration.empty() || !begin.prefill_costs.empty())
         tell_what_was_changed(schema, order.config);

@@ -126,6 +126,12 @@ TEST(FleetOrder, TellsEveryChangeWithItsSource) {
                                   "money.card_hour 2 -> 3 by file " + file + ":3",
                                   "pool.enabled true -> false by --vary",
                                   "workload.load 0.85 -> 0.5 by flag --workload.load"));
+    const auto idle = read({"--set", "scaling.start_s=9", "--set", "drafts.count=3"});
+    ASSERT_TRUE(idle.ok()) << idle.status().message();
+    ASSERT_EQ(idle->config.changes.size(), 2u);
+    EXPECT_EQ(idle->config.changes[0].source, "--set; without effect: scaling.enabled is false");
+    EXPECT_EQ(idle->config.changes[1].source,
+              "--set; without effect: decode.verification is table");
     const auto none = read({"16-cards"});
     ASSERT_TRUE(none.ok());
     EXPECT_THAT(none->config.changes, IsEmpty());

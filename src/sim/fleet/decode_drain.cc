@@ -27,8 +27,10 @@ std::int64_t DecodeSide::arriving(std::size_t index) const {
 
 bool DecodeSide::has_room_elsewhere(std::size_t index) const {
     std::int64_t slots = 0, blocks = 0;  // free ones, less what is needed
+    bool has_other = false;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
         if (g != index && groups_[g].mode != Mode::works) continue;
+        has_other = has_other || g != index;
         for (const Rank& rank : groups_[g].ranks) {
             const std::int64_t used =
                 static_cast<std::int64_t>(rank.running.size()) + rank.promised;
@@ -36,7 +38,7 @@ bool DecodeSide::has_room_elsewhere(std::size_t index) const {
             blocks += g == index ? -rank.used_blocks : config_.blocks_per_rank - rank.used_blocks;
         }
     }
-    return slots >= 0 && blocks >= 0;
+    return has_other && slots >= 0 && blocks >= 0;
 }
 
 double DecodeSide::step_us(std::size_t index) const {

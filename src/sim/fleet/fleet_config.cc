@@ -265,6 +265,16 @@ Status check_fleet(const FleetConfig& config) {
     if (!(config.warmup_s < config.duration_s))
         return invalid_argument("sim.warmup_s: {}, expected less than sim.duration_s, {}",
                                 config.warmup_s, config.duration_s);
+    const double mtbf_h = config.failures.card_mtbf_h;
+    if (mtbf_h > 0 && mtbf_h < kCardMtbfLeastH)
+        return invalid_argument("failures.card_mtbf_h: {}, expected 0 for never, or at least {}",
+                                mtbf_h, kCardMtbfLeastH);
+    for (const auto& [key, at_s] : {std::pair("drain.at_s", config.drain.at_s),
+                                    std::pair("failures.at_s", config.failures.at_s)}) {
+        if (at_s >= config.duration_s)
+            return invalid_argument("{}: {}, expected less than sim.duration_s, {}", key, at_s,
+                                    config.duration_s);
+    }
     const WorkloadConfig& workload = config.workload;
     if (workload.source == WorkloadSource::trace) {
         if (workload.trace.empty())

@@ -182,6 +182,7 @@ struct FleetChange {
 };
 
 inline constexpr std::int64_t kFleetCardsMax = 1'000'000;
+inline constexpr double kCardMtbfLeastH = 1e-4;  // more failures than this are no fleet
 
 struct FleetConfig {
     std::string preset = "one-box";

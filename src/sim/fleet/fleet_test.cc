@@ -1,5 +1,6 @@
 #include "sim/fleet/fleet.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -146,6 +147,40 @@ TEST(Fleet, RefusesADrainWithoutRoomElsewhereUnlessForced) {
     EXPECT_EQ(forced.drains.refused, 0);
     EXPECT_EQ(forced.scaling.drains, 1);
     EXPECT_EQ(forced.totals.finished, forced.totals.arrived);
+}
+
+TEST(Fleet, TheLastOneIsNotDrained) {
+    FleetConfig config = small_fleet();
+    config.decode.groups = 2;
+    config.drain.at_s = 20;
+    config.drain.groups = 100;
+    const FleetResult result = run_checked(config);
+    EXPECT_EQ(result.drains.begun, 1);
+    EXPECT_EQ(result.drains.refused, 1);
+}
+
+TEST(Fleet, FailuresThatAreBeyondAnyRunNeverCome) {
+    FleetConfig config = small_fleet();
+    config.failures.card_mtbf_h = 1e9;
+    EXPECT_EQ(run_checked(config).totals.resumed, 0);
+    config.failures.card_mtbf_h = 1e-300;
+    EXPECT_THAT(std::string(run_fleet(config).status().message()),
+                ::testing::HasSubstr("expected 0 for never, or at least 0.0001"));
+    config.failures.card_mtbf_h = 0;
+    config.failures.at_s = config.duration_s;
+    EXPECT_THAT(std::string(run_fleet(config).status().message()),
+                ::testing::HasSubstr("failures.at_s: 60, expected less than sim.duration_s, 60"));
+}
+
+TEST(Fleet, WhatBeginsAgainIsNotAskedForAgain) {
+    FleetConfig config = small_fleet();
+    config.decode.groups = 2;
+    const FleetResult calm = run_checked(config);
+    config.failures.at_s = 20;
+    config.failures.groups = 1;
+    const FleetResult broken = run_checked(config);
+    EXPECT_GT(broken.totals.resumed, 0);
+    EXPECT_EQ(broken.totals.input_tokens, calm.totals.input_tokens);
 }
 
 TEST(Fleet, ResumesTheSequencesOfAGroupThatDies) {

@@ -8,6 +8,8 @@
 namespace fathom {
 namespace {
 
+constexpr double kNeverS = 4e9;  // beyond any run, and what nanoseconds can hold
+
 constexpr double kPlanS = 1;
 // In which a queue shall be gone: what waits is demand as well, else a role that once fell behind
 // would be kept just large enough for what comes, and stay behind. The planner's time of growing.
@@ -83,6 +85,7 @@ std::int64_t Lifecycle::ready(FleetRole role) const {
 }
 
 void Lifecycle::push_after(double seconds, FleetEvent kind, std::size_t unit, std::uint32_t turn) {
+    if (seconds > kNeverS) return;
     events_.push(events_.now_ns() + static_cast<SimTime>(seconds * 1e9),
                  static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(unit), turn);
 }
@@ -140,8 +143,8 @@ bool Lifecycle::drain(std::size_t unit) {
 
 void Lifecycle::on_drain_begin() {
     const auto take = [&](FleetRole role, std::int64_t wanted) {
-        // One stays, to take over.
-        wanted = std::min(wanted, ready(role) - 1);
+        // Where nobody is left to take over, it is refused.
+        wanted = std::min(wanted, ready(role));
         for (std::size_t unit = end_of(role); wanted > 0 && unit-- > begin_of(role);) {
             if (units_[unit].state != State::ready) continue;
             if (!drain(unit)) return;

@@ -14,8 +14,11 @@ void OutputGuess::learn(std::int64_t output_tokens) {
 
 void count_admitted(const Request& request, const PoolHit& hit, FleetTotals& totals) {
     const std::int64_t computed = request.work.tokens;
-    totals.input_tokens += request.arrival.input_tokens;
-    totals.hit_tokens += hit.tokens;
+    // What begins again is not asked for again.
+    if (!request.is_redone) {
+        totals.input_tokens += request.arrival.input_tokens;
+        totals.hit_tokens += hit.tokens;
+    }
     totals.replayed_tokens += computed - (request.arrival.input_tokens - hit.tokens);
     totals.window_wanted += hit.tokens > 0 ? 1 : 0;
     totals.window_hits += hit.is_window_found ? 1 : 0;
