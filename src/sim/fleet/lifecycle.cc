@@ -143,8 +143,8 @@ bool Lifecycle::drain(std::size_t unit) {
 
 void Lifecycle::on_drain_begin() {
     const auto take = [&](FleetRole role, std::int64_t wanted) {
-        // Where nobody is left to take over, it is refused.
-        wanted = std::min(wanted, ready(role));
+        // Where nobody is left to take over it is refused, and one that is forced not tried.
+        wanted = std::min(wanted, ready(role) - (config_.drain.is_forced ? 1 : 0));
         for (std::size_t unit = end_of(role); wanted > 0 && unit-- > begin_of(role);) {
             if (units_[unit].state != State::ready) continue;
             if (!drain(unit)) return;
