@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/output_file.h"
 
@@ -21,7 +22,7 @@ TEST(JsonKeys, ThatAreThereTwiceAreRefusedWithTheirPlace) {
 }
 
 TEST(JsonKeys, FilesAreNamed) {
-    const std::string path = testing::TempDir() + "json_keys.json";
+    const std::string path = testing::TempDir() + "json_keys_" + std::to_string(getpid()) + ".json";
     ASSERT_TRUE(write_output_file(path, R"({"a":{"b":1,"b":2}})").ok());
     EXPECT_EQ(parse_json_file_of_single_keys(path).status().message(),
               path + ": a.\"b\": given twice");

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/settings.h"
 #include "cli/sim/fleet_order.h"
+#include "cli/test_folder.h"
 #include "policy/prefill_cost.h"
 #include "sim/fleet/fleet.h"
 
@@ -55,7 +56,7 @@ class Calibrate : public testing::Test {
   protected:
     Calibrate() {
         const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-        dir_ = testing::TempDir() + "fathom_calibrate_" + test->name();
+        dir_ = test_folder() + "fathom_calibrate_" + test->name();
         std::filesystem::create_directories(dir_);
         settings_.output = dir_ + "/cost_model.json";
         settings_.prefill_costs = dir_ + "/prefill.json";
@@ -153,7 +154,7 @@ TEST(PrefillFitText, SaysWhatWasFittedAndHowWell) {
 }
 
 TEST(CalibrateFiles, AreTwoOutputs) {
-    const std::string folder = testing::TempDir();
+    const std::string folder = test_folder();
     testing::internal::CaptureStderr();
     EXPECT_EQ(run_calibrate({"--model", "/nowhere", "-o", folder + "same.json", "--prefill-costs",
                              folder + "./same.json"}),

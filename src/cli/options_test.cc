@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "cli/settings.h"
+#include "cli/test_folder.h"
 
 namespace fathom {
 namespace {
@@ -85,7 +86,7 @@ TEST(Options, ABooleanCanBeSwitchedOff) {
 }
 
 TEST(Options, FlagsWinOverTheFile) {
-    const std::string path = testing::TempDir() + "options_test.toml";
+    const std::string path = test_folder() + "options_test.toml";
     std::ofstream(path) << "[server]\nport = 1\nhost = \"::1\"\n[other]\nsecret = \"s\"\n";
     Example example;
     const auto line = example.parse({"--port", "2", "--config", path});

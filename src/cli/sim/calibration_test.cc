@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "cli/sim/fleet_order.h"
+#include "cli/test_folder.h"
 #include "engine/model_shape.h"
 #include "model/config.h"
 #include "policy/cost_file.h"
@@ -20,14 +21,14 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 std::string write_file(const std::string& name, const std::string& text) {
-    const std::string path = testing::TempDir() + name;
+    const std::string path = test_folder() + name;
     std::ofstream(path) << text;
     return path;
 }
 
 // A folder with the configuration of a checkpoint: all that a shape needs.
 std::string model_folder(const std::string& name, const std::string& source) {
-    const std::string folder = testing::TempDir() + name;
+    const std::string folder = test_folder() + name;
     std::filesystem::create_directories(folder);
     std::filesystem::copy_file(FATHOM_SOURCE_DIR "/" + source, folder + "/config.json",
                                std::filesystem::copy_options::overwrite_existing);

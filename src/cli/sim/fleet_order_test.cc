@@ -13,6 +13,7 @@
 #include "cli/sim/plan.h"
 #include "cli/sim/run.h"
 #include "cli/sim/sweep.h"
+#include "cli/test_folder.h"
 #include "sim/fleet/fleet.h"
 
 namespace fathom {
@@ -32,7 +33,7 @@ Result<FleetOrder> read(const Strings& words, const FleetOrderReader::Values& va
 }
 
 std::string write_file(const std::string& name, const std::string& text) {
-    const std::string path = testing::TempDir() + name;
+    const std::string path = test_folder() + name;
     std::ofstream(path) << text;
     return path;
 }

@@ -7,6 +7,7 @@
 
 #include "cli/sim/calibration.h"
 #include "cli/sim/fleet_order.h"
+#include "cli/test_folder.h"
 #include "policy/cost_file.h"
 #include "policy/prefill_cost_file.h"
 #include "sim/fleet/bound.h"
@@ -24,7 +25,7 @@ using ::testing::UnorderedElementsAre;
 const char* const kModel = FATHOM_SOURCE_DIR "/models/tiny";
 
 std::string write_file(const std::string& name, const std::string& text) {
-    const std::string path = testing::TempDir() + name;
+    const std::string path = test_folder() + name;
     std::ofstream(path) << text;
     return path;
 }

@@ -15,6 +15,7 @@
 #include "cli/sim/plan.h"
 #include "cli/sim/row_assumptions.h"
 #include "cli/sim/sweep.h"
+#include "cli/test_folder.h"
 #include "sim/fleet/fleet.h"
 
 namespace fathom {
@@ -193,9 +194,9 @@ TEST(SimRun, RefusesFilesAndWordsThatItDoesNotKnow) {
 }
 
 TEST(SimRun, WhatItReadsIsNotWrittenOver) {
-    const std::string file = testing::TempDir() + "fleet.toml", text = "sim.preset = \"one-box\"\n";
+    const std::string file = test_folder() + "fleet.toml", text = "sim.preset = \"one-box\"\n";
     std::ofstream(file) << text;
-    const std::string same = testing::TempDir() + "./fleet.toml", other = testing::TempDir() + "x";
+    const std::string same = test_folder() + "./fleet.toml", other = test_folder() + "x";
     const std::vector<std::string> brief = {"--duration", "2", "--sim.warmup_s", "1"};
     for (const std::vector<std::string>& words :
          std::vector<std::vector<std::string>>{{file, "--csv", file},
@@ -348,7 +349,7 @@ TEST(SimFigures, ThatRoundToZeroHaveNoSign) {
 }
 
 TEST(SimRun, TwoNamesOfOneOutputAreRefused) {
-    const std::string folder = testing::TempDir();
+    const std::string folder = test_folder();
     const std::vector<std::string> outputs = {folder + "same.csv", folder + "./same.csv"};
     EXPECT_THAT(check_sim_outputs(outputs, {}).message(), HasSubstr("is named for two outputs"));
     testing::internal::CaptureStderr();
@@ -360,8 +361,7 @@ TEST(SimRun, TwoNamesOfOneOutputAreRefused) {
 }
 
 TEST(SimSweep, WritesRowsAndPlots) {
-    const std::string csv = testing::TempDir() + "sweep.csv",
-                      svg = testing::TempDir() + "sweep.svg";
+    const std::string csv = test_folder() + "sweep.csv", svg = test_folder() + "sweep.svg";
     ASSERT_EQ(run_sim_sweep({"one-box", "--duration", "10", "--sim.warmup_s", "2", "--vary",
                              "workload.load=0.3,0.6", "--vary", "pool.enabled=true,false", "--csv",
                              csv, "--svg", svg}),
@@ -379,7 +379,7 @@ TEST(SimSweep, WritesRowsAndPlots) {
 }
 
 TEST(SimPlan, TellsWhatFitsAndRefusesWhatDoesNot) {
-    const std::string csv = testing::TempDir() + "plan.csv";
+    const std::string csv = test_folder() + "plan.csv";
     const std::vector<std::string> words = {
         "one-box", "--cards",           "8", "--plan.seconds",    "20", "--plan.warmup_s",
         "10",      "--plan.candidates", "1", "--plan.prefill_ep", "4",  "--plan.decode_ep",
@@ -403,7 +403,7 @@ TEST(SimPlan, TellsWhatFitsAndRefusesWhatDoesNot) {
 }
 
 std::string write_trace(const std::string& name, const std::string& lines) {
-    const std::string path = testing::TempDir() + name;
+    const std::string path = test_folder() + name;
     std::ofstream(path) << lines;
     return path;
 }
@@ -422,7 +422,7 @@ TEST(SimPlan, FindsTheRateOfATraceInCopiesOfIt) {
                  std::to_string(10 + 4 * i) + ", " + std::to_string(11 + 4 * i) + ", " +
                  std::to_string(12 + 4 * i) + ", " + std::to_string(13 + 4 * i) + "]}\n";
     std::vector<std::string> words = plan_of_trace(write_trace("plan_trace.jsonl", lines));
-    const std::string csv = testing::TempDir() + "plan_trace.csv";
+    const std::string csv = test_folder() + "plan_trace.csv";
     words.insert(words.end(), {"--csv", csv});
     ASSERT_EQ(run_sim_plan(words), kExitOk);
     std::ifstream in(csv);
